@@ -4,7 +4,7 @@ from itertools import count
 from random import getrandbits
 from secrets import randbits, token_urlsafe
 
-from proxy.policy.dead_letter import dead_letter_id
+from proxy.policy.dead_letter import DELIVERY_PREFIX, dead_letter_id
 
 
 def new_request_id() -> str:
@@ -37,4 +37,4 @@ def new_dead_letter_id(wall: float) -> str:
 
 def new_delivery_id() -> str:
     """Return the id of a delivery: 128 random bits, so whoever has it was told."""
-    return f"d_{token_urlsafe(16)}"
+    return DELIVERY_PREFIX + token_urlsafe(16)

@@ -234,8 +234,19 @@ def dead_letter_id(milliseconds: int, random_bits: int) -> str:
     return f"{milliseconds:011x}{random_bits:09x}"
 
 
+DELIVERY_PREFIX = "d_"
+"""What the id of a delivery begins with, and that of its dead letter if it fails."""
+_DELIVERY_ID = 24
+_BASE64_URL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
 def read_dead_letter_id(text: str) -> str | None:
-    """Parse an id that an operator typed, in any case; None if it cannot be one."""
+    """Parse an id that an operator typed, in any case; None if it cannot be one.
+
+    That of a delivery is taken as it is: its letters have two cases.
+    """
+    if text.startswith(DELIVERY_PREFIX):
+        return text if len(text) == _DELIVERY_ID and _BASE64_URL.issuperset(text) else None
     name = text.lower()
     is_one = len(name) == 20 and all(digit in "0123456789abcdef" for digit in name)
     return name if is_one else None

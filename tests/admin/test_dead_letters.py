@@ -253,6 +253,6 @@ async def test_all_of_it_asks_for_the_token(method: str, path: str) -> None:
 
 async def test_a_file_that_does_not_answer() -> None:
     async with running(CONFIG) as proxy:
-        await proxy.app._dead_letters._ask(lambda table: table._run("DROP TABLE letters"))
+        await proxy.app._dead_letters._ask(lambda table: table._run("DROP TABLE deliveries"))
         for path in ("/dead-letters", f"/dead-letters/{FIRST}", "/dead-letters/export"):
             assert obstacle(await proxy.admin("GET", path)) == (503, "letters")

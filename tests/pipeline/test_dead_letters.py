@@ -309,7 +309,7 @@ async def test_also_if_our_own_time_is_up() -> None:
             file = proxy.config.parent / "state" / "letters.db"
             await proxy.app.drain()
             with sqlite3.connect(file) as db:
-                row = db.execute("SELECT error, may_have_run, body FROM letters, bodies").fetchone()
+                row = db.execute("SELECT error, may_have_run, body FROM deliveries, bodies").fetchone()
             db.close()
             assert row == ("cancelled", 1, b"pay")
 
@@ -792,7 +792,7 @@ async def test_a_file_that_fails_does_not_keep_a_client_from_its_answer() -> Non
         with failing("connect", unused) as url:
             async with running(one_route(url, KEEPS)) as proxy:
                 letters_of = proxy.app._dead_letters
-                await letters_of._ask(lambda table: table._run("DROP TABLE letters"))
+                await letters_of._ask(lambda table: table._run("DROP TABLE deliveries"))
                 given = await post(proxy)
                 assert given.reason_word == "connect"
                 assert given.get("Holdfast-Dead-Letter") is None
@@ -863,7 +863,7 @@ async def test_a_letter_knows_its_caller_and_not_its_credentials() -> None:
 async def test_what_a_full_disk_costs_is_told_everywhere_and_can_be_cleared(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with small_disk(tmp_path / "disk", 256 * 1024) as disk:
+    with small_disk(tmp_path / "disk", 512 * 1024) as disk:
         async with (
             ScriptedUpstream(usual=unavailable) as upstream,
             running(one_route(upstream, KEEPS, top=f"state_dir: {disk}/state")) as proxy,

@@ -7,9 +7,9 @@
                   ▲   │             │              └─ failed: a dead letter, if its route keeps them
        deferral ──┘   └ give up     └─ owner died: repeatable ─► retrying; else ─► failed, uncertain
 
-Each function returns the delivery as it is afterwards, or a :class:`TransitionRefusal` that says why
-the change is not allowed. Only a living owner may say that nothing was sent (:func:`give_back`).
-Times are seconds since the epoch.
+Each function returns the delivery as it is afterwards, or a :class:`TransitionRefusal` that says
+why the change is not allowed. Only a living owner may say that nothing was sent
+(:func:`give_back`). Times are seconds since the epoch.
 """
 
 from collections.abc import Mapping
@@ -109,6 +109,8 @@ class Delivery:
     """Whose share of the room it takes (:mod:`proxy.policy.fair_share`)."""
     accepted: float
     gives_up: float
+    give_up_after: float
+    """Seconds from its acceptance, or from a person's retry, until it gives up."""
     due: float
     """When it is sent next, while it waits or is retried."""
     state: DeliveryState = DeliveryState.WAITING
@@ -307,7 +309,7 @@ def retry(delivery: Delivery, now: float, *, repeatable: bool, force: bool) -> O
         state=_pending_state(delivery),
         attempts=0,
         due=now,
-        gives_up=now + (delivery.gives_up - delivery.accepted),
+        gives_up=now + delivery.give_up_after,
         deferred=None,
         why="",
         ended=0.0,

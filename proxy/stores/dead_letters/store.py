@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from proxy.core.clock import Clock
-from proxy.core.ids import new_owner_token
 from proxy.core.recorders import Meter
 from proxy.policy.dead_letter import (
     DeadLetter,
@@ -21,16 +20,14 @@ from proxy.policy.dead_letter import (
     ReplayRun,
 )
 from proxy.stores import StoreError
-from proxy.stores.dead_letters.presence import Presence
-from proxy.stores.dead_letters.table import BATCH, LAYOUT, DeadLetterTable, Kept
-from proxy.stores.sqlite_file.opening import open_file
-from proxy.stores.sqlite_file.reserve import Reserve, empty_log
+from proxy.stores.dead_letters.file import FILE, open_letters
+from proxy.stores.dead_letters.table import BATCH, DeadLetterTable, Kept
+from proxy.stores.sqlite_file.presence import Presence
+from proxy.stores.sqlite_file.reserve import Reserve
 from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job
 
 _log = logging.getLogger("holdfast")
 
-FILE = "letters.db"
-"""Name of the file in the state folder."""
 MAX_COUNT = 100_000
 MAX_BYTES = 1024**3
 """Bounds for the dead letters of all routes together."""
@@ -38,8 +35,6 @@ MAX_BYTES = 1024**3
 _PATIENCE = 5.0
 """Seconds for a command. A disk that is busy takes one; one that is broken never answers, and a
 client shall have its response all the same."""
-_LOCK_SHARE = 0.75
-"""Share of that time for waiting until other processes are done with the file."""
 _SWEEP_EVERY = 60.0
 _SWEEP_ON = 0.05
 _LOOK_EVERY = 5.0
@@ -125,31 +120,7 @@ class DeadLetterStore:
         task.add_done_callback(self._tasks.discard)
 
     def _open(self) -> sqlite3.Connection:
-        folder = Path(self._folder)
-        try:
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700)
-            db = self._open_file()
-            self._presence = Presence(self._path, new_owner_token())
-            self._reserve.set_aside()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise StoreError(
-                f"dead letters cannot be kept in {folder} ({reason}): set state_dir or "
-                "HOLDFAST_STATE_DIR to a folder in which Holdfast may write"
-            ) from error
-        return db
-
-    def _open_file(self) -> sqlite3.Connection:
-        wait = self._patience * _LOCK_SHARE
-        try:
-            db = open_file(self._path, wait, LAYOUT)
-        except StoreError:
-            # Opening takes some space for the files beside it.
-            if not self._reserve.release():
-                raise
-            db = open_file(self._path, wait, LAYOUT)
-        empty_log(db)
+        db, self._presence = open_letters(self._folder, self._patience, self._reserve)
         return db
 
     def _table(self, db: sqlite3.Connection) -> DeadLetterTable:
@@ -289,7 +260,7 @@ class DeadLetterStore:
             newest = await self.page(route, limit=1, newest=True)
             until = newest[0].id if newest else ""
         after, limit, total = "", BATCH, 0
-        while after < until:
+        while until and after != until:
             work = partial(
                 DeadLetterTable.drop_some, route=route, after=after, until=until, limit=limit
             )
@@ -343,14 +314,7 @@ class DeadLetterStore:
         if self._thread is None:
             raise StoreError("the file of the dead letters is closed")
         job: Job[DeadLetterTable] = Job(work, only_reads=only_reads, gives_back=gives_back)
-        self._thread.put(job)
-        await asyncio.wait([job.done], timeout=self._patience)
-        if not job.done.done():
-            job.is_void = True  # skipped, unless it has begun
-            job.error = FileFailure(f"no answer within {self._patience:g} s")
-        if job.error is not None:
-            raise job.error
-        return cast("_T", job.result)
+        return cast("_T", await self._thread.run(job, self._patience))
 
     def _note(self, error: StoreError | None) -> None:
         """Log it when the file begins to fail, and when that is over."""

@@ -2,12 +2,13 @@
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from proxy.core.clock import Clock
 from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import (
+    DELIVERY_PREFIX,
     DeadLetter,
     DeadLetterCounts,
     DeadLetterState,
@@ -19,103 +20,24 @@ from proxy.policy.dead_letter import (
 from proxy.policy.failure_category import FailureCategory
 from proxy.policy.fair_share import limit_for_one_caller
 from proxy.stores import StoreError
-from proxy.stores.dead_letters.presence import Presence
-from proxy.stores.sqlite_file.columns import Columns
-from proxy.stores.sqlite_file.opening import Layout
+from proxy.stores.dead_letters.layout import ALL, ENDED, NONSENSE, REST, SUMMARY
+from proxy.stores.sqlite_file.presence import Presence
 
-_NONSENSE = "what is stored of a letter is invalid"
-_SUMMARY = Columns(
-    "id TEXT, created REAL, expires REAL, route TEXT, method TEXT, target BLOB, request_id TEXT,"
-    " error TEXT, category TEXT, why TEXT, used INTEGER, allowed INTEGER, may_have_run INTEGER,"
-    " state TEXT, replays INTEGER, size INTEGER, missing TEXT, caller TEXT, credentials TEXT",
-    _NONSENSE,
-)
-_REST = Columns(
-    "peer TEXT, scheme TEXT, record TEXT, fallback TEXT, holder TEXT, headers TEXT, dropped TEXT",
-    _NONSENSE,
-)
-_OWN = Columns("owner TEXT, weight INTEGER", _NONSENSE)
-"""For the table alone: which replay has the dead letter, and the bytes that it takes."""
-_ALL = _SUMMARY + _OWN + _REST
-
-# Whether a dead letter may be replayed without force, for the new row of a change and the old.
-_NEW = "(NEW.missing = '' AND NOT NEW.may_have_run AND NEW.state = 'waiting')"
-_OLD = "(OLD.missing = '' AND NOT OLD.may_have_run AND OLD.state = 'waiting')"
-
-LAYOUT = Layout(
-    application=0x486F6C4C,  # "HolL"
-    format=2,
-    content="the dead letters in it",
-    waits_for_disk=True,
-    can_shrink=True,
-    statements=(
-        f"CREATE TABLE letters ({_ALL.definition}, PRIMARY KEY (id))",
-        # Apart from the rest, which is written anew whenever the state changes.
-        "CREATE TABLE bodies (letter TEXT PRIMARY KEY, body BLOB NOT NULL)",
-        "CREATE INDEX letters_by_route ON letters (route, id)",
-        "CREATE INDEX letters_by_expiry ON letters (expires)",
-        "CREATE INDEX letters_at_work ON letters (state) WHERE state = 'replaying'",
-        # Append-only: the first run and each replay has rows of its own.
-        """
-        CREATE TABLE runs (
-            letter TEXT NOT NULL,
-            number INTEGER NOT NULL,
-            time REAL NOT NULL,
-            result TEXT NOT NULL,
-            attempts TEXT NOT NULL,
-            PRIMARY KEY (letter, number)
-        )
-        """,
-        # The counts are asked for at each dead letter and each scrape: counting would be too slow.
-        """
-        CREATE TABLE totals (
-            route TEXT PRIMARY KEY,
-            letters INTEGER NOT NULL,
-            bytes INTEGER NOT NULL,
-            replayable INTEGER NOT NULL
-        )
-        """,
-        # The same for how much each holder uses.
-        """
-        CREATE TABLE holders (
-            holder TEXT PRIMARY KEY,
-            letters INTEGER NOT NULL,
-            bytes INTEGER NOT NULL
-        )
-        """,
-        # The key of the digests of callers: without it, no one can try out credentials.
-        "CREATE TABLE secrets (name TEXT PRIMARY KEY, secret BLOB NOT NULL)",
-        "INSERT INTO secrets VALUES ('callers', randomblob(32))",
-        f"""
-        CREATE TRIGGER letter_came AFTER INSERT ON letters BEGIN
-            INSERT INTO totals (route, letters, bytes, replayable)
-            VALUES (NEW.route, 1, NEW.weight, {_NEW})
-            ON CONFLICT (route) DO UPDATE SET letters = letters + 1, bytes = bytes + NEW.weight,
-                replayable = replayable + {_NEW};
-            INSERT INTO holders (holder, letters, bytes) VALUES (NEW.holder, 1, NEW.weight)
-            ON CONFLICT (holder) DO UPDATE SET letters = letters + 1, bytes = bytes + NEW.weight;
-        END
-        """,  # noqa: S608 - constants
-        f"""
-        CREATE TRIGGER letter_changed AFTER UPDATE ON letters BEGIN
-            UPDATE totals SET replayable = replayable + {_NEW} - {_OLD} WHERE route = NEW.route;
-        END
-        """,  # noqa: S608 - constants
-        f"""
-        CREATE TRIGGER letter_went AFTER DELETE ON letters BEGIN
-            UPDATE totals SET letters = letters - 1, bytes = bytes - OLD.weight,
-                replayable = replayable - {_OLD} WHERE route = OLD.route;
-            DELETE FROM totals WHERE route = OLD.route AND letters = 0;
-            UPDATE holders SET letters = letters - 1, bytes = bytes - OLD.weight
-                WHERE holder = OLD.holder;
-            DELETE FROM holders WHERE holder = OLD.holder AND letters = 0;
-            DELETE FROM runs WHERE letter = OLD.id;
-            DELETE FROM bodies WHERE letter = OLD.id;
-        END
-        """,  # noqa: S608 - constants
+_NEVER_A_DELIVERY = {
+    **dict.fromkeys(("upstream", "scope", "added_key", "deferred"), ""),
+    **dict.fromkeys(("ran_at", "sending_to", "wiped"), "[]"),
+    **dict.fromkeys(
+        ("accepted", "gives_up", "give_up_after", "due", "last_try", "ttl", "letter_ttl", "ended"),
+        0.0,
     ),
-)
-
+    **dict.fromkeys(("attempts", "tries", "has_key", "response_status", "version"), 0),
+    "fingerprint": b"",
+    "state": "failed",
+    "is_letter": 1,
+}
+"""The columns of a delivery in the row of a request that failed while its client waited."""
+_BEHIND_ALL = "~"
+"""Sorts behind all dead letters."""
 BATCH = 200
 """Dead letters that are deleted in one transaction: other processes wait for the file meanwhile."""
 _ENOUGH_TO_SHRINK = 256
@@ -179,15 +101,17 @@ class DeadLetterTable:
             "target": out.target.encode("utf-8", "surrogateescape"),
             "category": out.category.value,
             "why": out.verdict,
-            "state": out.state.value,
+            "replay_state": out.state.value,
             "missing": out.missing or "",
             "credentials": json.dumps(out.credentials),
             "owner": "",
             "weight": weight,
             "headers": headers,
             "dropped": json.dumps(dead_letter.dropped),
+            **_NEVER_A_DELIVERY,
+            "filed": out.id,
         }
-        self._run(f"INSERT INTO letters ({_ALL.names}) VALUES ({_ALL.parameters})", values)  # noqa: S608 - constants
+        self._run(f"INSERT INTO deliveries ({ALL.names}) VALUES ({ALL.parameters})", values)  # noqa: S608 - constants
         if dead_letter.body:
             self._run("INSERT INTO bodies VALUES (?, ?)", (out.id, dead_letter.body))
         self._add_run(out.id, 0, run)
@@ -195,43 +119,60 @@ class DeadLetterTable:
 
     def _add_run(self, dead_letter_id: str, number: int, run: ReplayRun) -> None:
         values = (dead_letter_id, number, run.time, run.result, json.dumps(run.attempts))
-        self._run("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", values)
+        self._run(
+            "INSERT INTO runs (delivery, number, time, result, attempts) VALUES (?, ?, ?, ?, ?)",
+            values,
+        )
 
     def page(
         self, route: str | None, after: str, limit: int, *, newest: bool
     ) -> list[DeadLetterSummary]:
         """Return up to *limit* dead letters behind *after*, in their order."""
         self.find_abandoned()
-        where, values = [], list[object]()
+        where, values = ["is_letter"], list[object]()
         if route is not None:
             where.append("route = ?")
             values.append(route)
         if after:
-            where.append("id < ?" if newest else "id > ?")
-            values.append(after)
-        condition = f"WHERE {' AND '.join(where)}" if where else ""
-        order = "DESC" if newest else "ASC"
+            where.append("filed < ?" if newest else "filed > ?")
+            values.append(self._position(after, "" if newest else _BEHIND_ALL))
+        condition, order = " AND ".join(where), "DESC" if newest else "ASC"
         rows = self._run(
-            f"SELECT {_SUMMARY.names} FROM letters {condition} ORDER BY id {order} LIMIT ?",  # noqa: S608 - constants
+            f"SELECT {SUMMARY.names} FROM deliveries WHERE {condition}"  # noqa: S608 - constants
+            f" ORDER BY filed {order} LIMIT ?",
             (*values, limit),
         )
         return [_summary(row) for row in rows]
+
+    def _position(self, dead_letter_id: str, unknown: str) -> str:
+        """Return where a dead letter is, or was, in the order of all; *unknown*: nobody knows.
+
+        The id of one that never was a delivery says so itself.
+        """
+        row = self._run(
+            "SELECT filed FROM deliveries WHERE id = :id"
+            " UNION ALL SELECT filed FROM gone WHERE id = :id LIMIT 1",
+            {"id": dead_letter_id},
+        ).fetchone()
+        if row is not None:
+            return str(row[0])
+        return unknown if dead_letter_id.startswith(DELIVERY_PREFIX) else dead_letter_id
 
     def find(self, dead_letter_id: str) -> DeadLetter | None:
         """Return all of one dead letter."""
         self.find_abandoned()
         row = self._run(
-            f"SELECT {_SUMMARY.names}, {_REST.names} FROM letters WHERE id = ?",  # noqa: S608 - constants
+            f"SELECT {SUMMARY.names}, {REST.names} FROM deliveries WHERE id = ? AND is_letter",  # noqa: S608 - constants
             (dead_letter_id,),
         ).fetchone()
         if row is None:
             return None
         runs = self._run(
-            "SELECT time, result, attempts FROM runs WHERE letter = ? ORDER BY number",
+            "SELECT time, result, attempts FROM runs WHERE delivery = ? ORDER BY number",
             (dead_letter_id,),
         ).fetchall()
         (body,) = self._run(
-            "SELECT body FROM bodies WHERE letter = ?", (dead_letter_id,)
+            "SELECT body FROM bodies WHERE delivery = ?", (dead_letter_id,)
         ).fetchone() or (b"",)
         return _dead_letter(row, body, runs)
 
@@ -246,7 +187,7 @@ class DeadLetterTable:
         if obstacle is not None:
             return obstacle
         self._run(
-            "UPDATE letters SET state = ?, owner = ? WHERE id = ?",
+            "UPDATE deliveries SET replay_state = ?, owner = ? WHERE id = ?",
             (DeadLetterState.REPLAYING.value, f"{self._presence.token} {ticket}", dead_letter_id),
         )
         return found
@@ -262,22 +203,24 @@ class DeadLetterTable:
     ) -> None:
         """End a replay: the dead letter is *gone*, or waits with one more *run* on record."""
         owner = f"{self._presence.token} {ticket}"
-        row = self._run("SELECT owner FROM letters WHERE id = ?", (dead_letter_id,)).fetchone()
+        row = self._run("SELECT owner FROM deliveries WHERE id = ?", (dead_letter_id,)).fetchone()
         if row is None or row[0] != owner:
             return  # the replay had not begun
         if gone:
-            self._run("DELETE FROM letters WHERE id = ?", (dead_letter_id,))
+            self._end_well(dead_letter_id)
             return
         if run is not None:
             (number,) = self._run(
-                "SELECT count(*) FROM runs WHERE letter = ?", (dead_letter_id,)
+                "SELECT coalesce(max(number), -1) + 1 FROM runs WHERE delivery = ?",
+                (dead_letter_id,),
             ).fetchone()
             self._add_run(dead_letter_id, number, run)
         used = None if run is None else len(run.attempts)
         # What was uncertain before stays so: that it failed this time says nothing of the other.
         self._run(
-            "UPDATE letters SET state = ?, owner = '', replays = replays + ?,"
-            " used = coalesce(?, used), may_have_run = may_have_run OR ? WHERE id = ?",
+            "UPDATE deliveries SET replay_state = ?, owner = '', replays = replays + ?,"
+            " used = coalesce(?, used), may_have_run = may_have_run OR ?,"
+            " version = version + 1 WHERE id = ?",
             (
                 DeadLetterState.WAITING.value,
                 int(run is not None),
@@ -289,24 +232,28 @@ class DeadLetterTable:
 
     def find_abandoned(self) -> None:
         """Mark as uncertain what a process was replaying that is dead now."""
-        rows = self._run("SELECT DISTINCT owner FROM letters WHERE state = 'replaying'").fetchall()
+        rows = self._run(
+            "SELECT DISTINCT owner FROM deliveries WHERE replay_state = 'replaying'"
+        ).fetchall()
         for (owner,) in rows:
             if not self._presence.is_alive(owner.partition(" ")[0]):
                 self._run(
-                    "UPDATE letters SET state = ?, owner = '', may_have_run = 1"
-                    " WHERE state = 'replaying' AND owner = ?",
+                    "UPDATE deliveries SET replay_state = ?, owner = '', may_have_run = 1,"
+                    " version = version + 1 WHERE replay_state = 'replaying' AND owner = ?",
                     (DeadLetterState.UNCERTAIN.value, owner),
                 )
 
     def drop(self, dead_letter_id: str) -> bool | None:
         """Delete a dead letter; False if it is being replayed, None if there is none."""
         self.find_abandoned()
-        row = self._run("SELECT state FROM letters WHERE id = ?", (dead_letter_id,)).fetchone()
+        row = self._run(
+            "SELECT replay_state FROM deliveries WHERE id = ? AND is_letter", (dead_letter_id,)
+        ).fetchone()
         if row is None:
             return None
         if row[0] == DeadLetterState.REPLAYING.value:
             return False
-        self._run("DELETE FROM letters WHERE id = ?", (dead_letter_id,))
+        self._delete([dead_letter_id])
         return True
 
     def drop_some(self, route: str | None, after: str, until: str, limit: int) -> list[str]:
@@ -317,24 +264,51 @@ class DeadLetterTable:
         self.find_abandoned()
         condition, values = ("AND route = ?", (route,)) if route is not None else ("", ())
         rows = self._run(
-            "SELECT id FROM letters WHERE state != 'replaying' AND id > ? AND id <= ?"  # noqa: S608 - constants
-            f" {condition} ORDER BY id LIMIT ?",
-            (after, until, *values, limit),
+            "SELECT id FROM deliveries WHERE is_letter AND replay_state != 'replaying'"  # noqa: S608 - constants
+            f" AND filed > ? AND filed <= ? {condition} ORDER BY filed LIMIT ?",
+            (self._position(after, _BEHIND_ALL), self._position(until, ""), *values, limit),
         ).fetchall()
-        self._run_each("DELETE FROM letters WHERE id = ?", rows)
-        return [dead_letter_id for (dead_letter_id,) in rows]
+        ids = [dead_letter_id for (dead_letter_id,) in rows]
+        self._delete(ids)
+        return ids
+
+    def _delete(self, ids: Sequence[str]) -> None:
+        """Delete dead letters; that one was a delivery is known for a while."""
+        wall = self._clock.wall()
+        self._run_each(
+            "INSERT OR REPLACE INTO gone SELECT id, filed, ? + ttl FROM deliveries"
+            " WHERE id = ? AND accepted > 0",
+            [(wall, dead_letter_id) for dead_letter_id in ids],
+        )
+        self._run_each("DELETE FROM deliveries WHERE id = ?", [(each,) for each in ids])
+
+    def _end_well(self, dead_letter_id: str) -> None:
+        """Delete a dead letter whose replay succeeded; if it was a delivery, it is delivered."""
+        wall = self._clock.wall()
+        was_delivery = self._run(
+            "UPDATE deliveries SET state = 'delivered', is_letter = 0, replay_state = 'waiting',"
+            " owner = '', why = '', error = '', headers = '[]', weight = 0, tries = tries + 1,"
+            " attempts = attempts + 1, ended = ?, expires = ? + ttl, version = version + 1"
+            " WHERE id = ? AND accepted > 0",
+            (wall, wall, dead_letter_id),
+        ).rowcount
+        if was_delivery:
+            self._run("DELETE FROM bodies WHERE delivery = ?", (dead_letter_id,))
+        else:
+            self._run("DELETE FROM deliveries WHERE id = ?", (dead_letter_id,))
 
     def sweep(self) -> tuple[dict[str, int], bool]:
         """Delete some expired dead letters; return the number by route, and if there are more."""
         self.find_abandoned()
         rows = self._run(
-            "SELECT id, route FROM letters WHERE expires <= ? AND state != 'replaying' LIMIT ?",
+            f"SELECT id, route FROM deliveries WHERE {ENDED} AND expires <= ?"  # noqa: S608 - constants
+            " AND is_letter AND replay_state != 'replaying' LIMIT ?",
             (self._clock.wall(), BATCH),
         ).fetchall()
         gone: dict[str, int] = {}
-        for dead_letter_id, route in rows:
-            self._run("DELETE FROM letters WHERE id = ?", (dead_letter_id,))
+        for _, route in rows:
             gone[route] = gone.get(route, 0) + 1
+        self._delete([dead_letter_id for dead_letter_id, _ in rows])
         return gone, len(rows) == BATCH
 
     def loose_pages(self) -> int:
@@ -355,7 +329,9 @@ class DeadLetterTable:
         found = {}
         for route, count, size, replayable in self._run("SELECT * FROM totals").fetchall():
             (oldest,) = self._run(
-                "SELECT created FROM letters WHERE route = ? ORDER BY id LIMIT 1", (route,)
+                "SELECT created FROM deliveries WHERE route = ? AND is_letter"
+                " ORDER BY filed LIMIT 1",
+                (route,),
             ).fetchone() or (0.0,)
             found[route] = DeadLetterCounts(count, replayable, size, oldest)
         return found
@@ -366,10 +342,10 @@ def _text(value: bytes) -> str:
 
 
 def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
-    values = _SUMMARY.read(row)
-    category, state, missing = values["category"], values["state"], values["missing"]
+    values = SUMMARY.read(row)
+    category, state, missing = values["category"], values.pop("replay_state"), values["missing"]
     if category not in set(FailureCategory) or state not in set(DeadLetterState):
-        raise StoreError(_NONSENSE)
+        raise StoreError(NONSENSE)
     values.update(
         target=values["target"].decode("utf-8", "surrogateescape"),
         category=FailureCategory(category),
@@ -385,10 +361,10 @@ def _summary(row: tuple[object, ...]) -> DeadLetterSummary:
 def _dead_letter(
     row: tuple[object, ...], body: bytes, runs: list[tuple[float, str, str]]
 ) -> DeadLetter:
-    values = _REST.read(row[len(_SUMMARY) :])
+    values = REST.read(row[len(SUMMARY) :])
     values.update(headers=_headers(values["headers"]), dropped=tuple(_read(values["dropped"])))
     return DeadLetter(
-        summary=_summary(row[: len(_SUMMARY)]),
+        summary=_summary(row[: len(SUMMARY)]),
         body=body,
         runs=tuple(
             ReplayRun(time, result, tuple(_read(attempts))) for time, result, attempts in runs
@@ -407,5 +383,5 @@ def _read(text: str) -> list:  # type: ignore[type-arg]  # whatever we wrote
     except ValueError:
         found = None
     if not isinstance(found, list):
-        raise StoreError(_NONSENSE)
+        raise StoreError(NONSENSE)
     return found

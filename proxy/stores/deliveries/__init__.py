@@ -6,10 +6,46 @@
     and wake it. If it dies another takes over, and decides about what was ``sending``.
 3.  Entries and bytes are bounded (``room.py``), and no caller takes all. What was accepted is never
     evicted: what does not fit is refused.
-4.  Due times are those of the file's own clock (``file_clock.py``): a wall clock that is set neither
-    delays nor hastens anything.
+4.  Due times are those of the file's own clock (``file_clock.py``): a wall clock that is set
+    neither delays nor hastens anything.
 5.  ``failed`` is the dead letter: the same row, under the same id.
 
 It imports ``core``, ``policy``, ``http``, ``stores/sqlite_file`` and ``stores/dead_letters``, whose
-file it is; others use :class:`DeliveryStore`.
+file it is; others use what is exported here.
 """
+
+from proxy.stores.deliveries.ports import (
+    Abandoned,
+    Accepted,
+    AcceptUncertain,
+    DeliveryPage,
+    DeliveryStore,
+    Gone,
+    Mismatch,
+    NewDelivery,
+    NoRoom,
+    Reservation,
+    RouteDeliveries,
+    ShownDelivery,
+    Taken,
+    TakenBatch,
+)
+from proxy.stores.deliveries.store import FileDeliveryStore
+
+__all__ = [
+    "Abandoned",
+    "AcceptUncertain",
+    "Accepted",
+    "DeliveryPage",
+    "DeliveryStore",
+    "FileDeliveryStore",
+    "Gone",
+    "Mismatch",
+    "NewDelivery",
+    "NoRoom",
+    "Reservation",
+    "RouteDeliveries",
+    "ShownDelivery",
+    "Taken",
+    "TakenBatch",
+]

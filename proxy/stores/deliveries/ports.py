@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.http.fields import RawHeaders
+from proxy.policy.delivery.room import RoomCause
 from proxy.policy.delivery.state import (
     DeliveredResponse,
     Delivery,
@@ -26,8 +27,7 @@ from proxy.stores.ports import StoreError
 class AcceptUncertain(StoreError):
     """Whether the delivery was accepted is not known: it must not be served in another way.
 
-    If it was, it is withdrawn as soon as the store answers, unless it is being sent by then. The
-    client gets 503, and may send it again with the same key.
+    The client gets 503, and may send it again with the same key: what is stored is found by that.
     """
 
 
@@ -61,15 +61,6 @@ class NewDelivery:
     letter: LetterTerms | None
     runs: tuple[DeliveryRun, ...] = ()
     """What was sent before it was handed off; where it may have run follows from them."""
-
-
-class RoomCause(StrEnum):
-    """What there is no room for."""
-
-    ENTRIES = "entries"
-    BYTES = "bytes"
-    CALLER = "caller"
-    """The caller has its share, and is not alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +204,8 @@ class DeliveryStore(Protocol):
     async def find_record(self, record: str) -> Delivery | None:
         """Return the delivery of an idempotency key's record, the open one or the newest."""
 
-    async def wait_for_end(self, delivery_id: str, timeout: float) -> ShownDelivery | None:
-        """Return the delivery once it has ended or failed once; None: not within *timeout*.
+    async def wait_for_end(self, delivery_id: str, seconds: float) -> ShownDelivery | None:
+        """Return the delivery once it has ended or failed once; None: not within *seconds*.
 
         It does so, too, when the delivery is to be retried: whoever waits need not go on.
         """
@@ -228,10 +219,10 @@ class DeliveryStore(Protocol):
     async def lead(self) -> None:
         """Wait until this process holds the lock; within 1 s if the other one dies."""
 
-    async def wait_for_work(self, timeout: float) -> bool:
+    async def wait_for_work(self, seconds: float) -> bool:
         """Wait for a delivery that became due by a person or by acceptance, here or elsewhere.
 
-        False: the *timeout* passed. May return without cause.
+        False: so many *seconds* passed. May return without cause.
         """
 
     async def recover(
@@ -281,7 +272,7 @@ class DeliveryStore(Protocol):
     async def find(self, delivery_id: str) -> ShownDelivery | Gone:
         """Return all of a delivery but its body."""
 
-    async def page(  # noqa: PLR0913 - filters, each by name
+    async def page(
         self,
         *,
         route: str | None = None,

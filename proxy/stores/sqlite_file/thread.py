@@ -33,6 +33,10 @@ class FileFailure(StoreError):
     """The file cannot be used now; any other error is about one command."""
 
 
+class NoAnswer(FileFailure):
+    """The disk did not answer in time: what was asked for may be done later, or never."""
+
+
 class FileRefusal(FileFailure, StoreRefusal):
     """What was to be written does not fit: the disk is full, or the file may grow no further."""
 
@@ -101,6 +105,22 @@ class FileThread(Generic[_TableT]):
     def put(self, job: Job[_TableT]) -> None:
         """Run *job* after all that were put before; a large one after some that come later."""
         self._queue.put(job)
+
+    async def run(self, job: Job[_TableT], patience: float) -> object:
+        """Run *job* and return its result. Raises FileFailure after *patience* seconds.
+
+        A job that has begun is finished all the same, and so is that of a caller that is cancelled.
+        """
+        self._queue.put(job)
+        try:
+            async with asyncio.timeout(patience):
+                await job.done
+        except TimeoutError:
+            job.is_void = True  # skipped, unless it has begun
+            raise NoAnswer(f"no answer within {patience:g} s") from None
+        if job.error is not None:
+            raise job.error
+        return job.result
 
     async def close(self, patience: float) -> bool:
         """Finish all jobs; tell whether that was done within *patience* seconds."""

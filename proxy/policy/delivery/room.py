@@ -1,0 +1,55 @@
+"""Room for deliveries: what all may take, and one caller of it.
+
+Nothing that was accepted is evicted, so a caller must not be able to take all. Beside others it has
+a quarter of the entries and of the bytes; alone, all but what is reserved for callers yet to come
+(:func:`proxy.policy.fair_share.limit_for_one_caller`).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from proxy.policy.fair_share import limit_for_one_caller
+
+_SHARE = 4
+
+
+class RoomCause(StrEnum):
+    """What there is no room for."""
+
+    ENTRIES = "entries"
+    BYTES = "bytes"
+    CALLER = "caller"
+    """The caller has its share."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomUse:
+    """Room that is taken, or that there is."""
+
+    entries: int = 0
+    size: int = 0
+
+    def __add__(self, other: "RoomUse") -> "RoomUse":
+        return RoomUse(self.entries + other.entries, self.size + other.size)
+
+    def __sub__(self, other: "RoomUse") -> "RoomUse":
+        return RoomUse(self.entries - other.entries, self.size - other.size)
+
+
+def lacking(asked: RoomUse, used: RoomUse, own: RoomUse, most: RoomUse) -> RoomCause | None:
+    """Return what is lacking for *asked* besides what is *used*; None: there is room.
+
+    *own* is what the caller uses of that, and *most* what there is.
+    """
+    total = used + asked
+    if total.entries > most.entries:
+        return RoomCause.ENTRIES
+    if total.size > most.size:
+        return RoomCause.BYTES
+    if used.entries == own.entries:
+        share = RoomUse(limit_for_one_caller(most.entries), limit_for_one_caller(most.size))
+    else:
+        share = RoomUse(max(most.entries // _SHARE, 1), most.size // _SHARE)
+    mine = own + asked
+    is_over = mine.entries > share.entries or mine.size > share.size
+    return RoomCause.CALLER if is_over else None
