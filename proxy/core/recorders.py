@@ -19,6 +19,9 @@ class Meter(Protocol):
     def count(self, metric: str, *labels: str, by: int = 1) -> None:
         """Add to the series that has these *labels*, of a counter in the table of metrics."""
 
+    def observe(self, metric: str, seconds: float, *labels: str) -> None:
+        """Add *seconds* to the series with these *labels*, of a histogram in the table."""
+
 
 class ThrottleRecorder(Protocol):
     """Records what one throttle decided. Must not raise and must not wait.

@@ -75,7 +75,8 @@ class Route:
         self.unsafe = UnsafeRetries.AUTO if settings.retry is None else settings.retry.unsafe
         retries = settings.retry is not None and settings.retry.attempts > 1
         falls_back = settings.fallback is not None and bool(settings.fallback.upstream)
-        self.keeps_bodies = retries or falls_back or settings.dead_letter is not None
+        keeps_failed = settings.dead_letter is not None or settings.hand_off is not None
+        self.keeps_bodies = retries or falls_back or keeps_failed
         """Whether a request body is kept after it was sent, since it may be needed again."""
         self.handle = handle
         self.recorder = recorder

@@ -6,10 +6,12 @@ without policies gets the bare upstream call: no wrapper, no buffering, no furth
 ======================  =============================================================
 ``dead_letters.py``     outermost, where a route keeps refusals (``KeptRefusals``): a request
                         refused by any stage below is kept on disk
+``hand_off/``           a request that is handed off is admitted here, before its body is read
 ``idempotency/``        requests with the same key run once (``key_owner.py`` is the one
                         that runs), and duplicates get its result
 ``dead_letters.py``     a request that failed for good is kept on disk before its client
                         is answered
+``hand_off/``           a request becomes a delivery on disk, at once or after it failed
 ``retry.py``            attempts until one is good (``retry_session.py`` has those of one
                         request), and then the fallback (``fallback.py``)
 ``single_attempt.py``   one attempt, within the time for the whole exchange: the breaker
@@ -30,14 +32,19 @@ This package may import ``upstream/``, ``stores/`` (the ports only), ``core/``, 
 
 from collections.abc import Iterator
 
-from proxy.core.route import Handler
+from proxy.core.route import Handler, Route
 from proxy.pipeline.dead_letters import DeadLetters, DeadLetterWriter, KeptRefusals
 from proxy.pipeline.fallback import FallbackStage
+from proxy.pipeline.hand_off.admission import HandOffAdmission
+from proxy.pipeline.hand_off.attempt import DeliveryAttempt, DeliveryRoute
+from proxy.pipeline.hand_off.stage import HandOff, share_owner
 from proxy.pipeline.idempotency.stage import Idempotency
 from proxy.pipeline.retry import Retry
 from proxy.pipeline.services import RouteServices
 from proxy.pipeline.single_attempt import NO_LIMIT, SingleAttempt
 from proxy.pipeline.throttle.chain import ThrottleChain
+from proxy.policy.delivery.acceptance import HandOffRules
+from proxy.policy.delivery.outcome import DeliveryRules
 from proxy.policy.repeatable import RepeatRules, longest_attempt
 from proxy.policy.retry.budget import Budget
 from proxy.policy.retry.verdict import RetryRules
@@ -50,7 +57,7 @@ def build(settings: RouteSettings, services: RouteServices) -> Handler:
     """Build the handler of a route: every stage that its settings ask for, and no other.
 
     Each stage is given the one inside it, so the innermost is made first. A request comes in at the
-    last and goes up this page: 8, 7, 6 … 1.
+    last and goes up this page: 10, 9, 8 … 1.
     """
     upstream = services.upstreams[settings.upstream]
     dead_letters = _dead_letter_writer(settings, upstream, services)
@@ -78,14 +85,31 @@ def build(settings: RouteSettings, services: RouteServices) -> Handler:
             fallback=fallback,
             dead_letters=dead_letters,
         ).handle
-    # 6. Dead letters: outside the retry, because only a request that failed for good is kept;
+    # 6. Hand-off: outside the retry, because a request that failed for good may be delivered later;
+    #    inside dead letters, because what is delivered later has not failed yet.
+    hand_off_rules, caller = None, share_owner(settings, services)
+    if settings.hand_off is not None:
+        hand_off_rules = HandOffRules(settings, upstream.settings)
+        handle = HandOff(
+            settings,
+            upstream.settings,
+            hand_off_rules,
+            handle,
+            store=services.deliveries,
+            sink=services.dead_letters,
+            caller=caller,
+            status_path=services.delivery_status,
+            clock=services.clock,
+        ).handle
+    # 7. Dead letters: outside the retry, because only a request that failed for good is kept;
     #    inside idempotency, because a duplicate must not be kept a second time.
     if dead_letters is not None:
         handle = DeadLetters(handle, dead_letters).handle
-    # 7. Idempotency: outside all of these, because a duplicate gets the result of the first request
+    # 8. Idempotency: outside all of these, because a duplicate gets the result of the first request
     #    without an attempt, a permit or a dead letter of its own.
+    idempotency = None
     if settings.idempotency is not None:
-        handle = Idempotency(
+        idempotency = Idempotency(
             settings,
             handle,
             services.in_flight,
@@ -93,11 +117,47 @@ def build(settings: RouteSettings, services: RouteServices) -> Handler:
             covers_host=any(up.settings.preserve_host for up in _targets(settings, services)),
             time_left=attempt.time_left,
             clock=services.clock,
+        )
+        handle = idempotency.handle
+    # 9. Admission to hand-off: outside idempotency, because room is reserved before the body is read,
+    #    which a key needs.
+    if hand_off_rules is not None:
+        handle = HandOffAdmission(
+            hand_off_rules,
+            handle,
+            services.deliveries,
+            caller=caller,
+            has_known_key=None if idempotency is None else idempotency.has_known_key,
+            buffer=settings.buffer,
         ).handle
-    # 8. Dead letters of refusals, if the route keeps them: outermost, because every stage refuses.
+    # 10. Dead letters of refusals, if the route keeps them: outermost, because every stage refuses.
     if dead_letters is not None and dead_letters.keeps_refusals:
         handle = KeptRefusals(handle, dead_letters).handle
     return handle
+
+
+def build_delivery(route: Route, services: RouteServices) -> DeliveryRoute | None:
+    """Build what sends the deliveries of *route*; None if it does not hand off.
+
+    One attempt, with the breaker and the throttles of any other: in the background the schedule of
+    the hand-off takes the place of the route's retries, and a fallback would answer nobody.
+    """
+    settings, hand_off = route.settings, route.settings.hand_off
+    if hand_off is None:
+        return None
+    upstream = services.upstreams[settings.upstream]
+    single_attempt = SingleAttempt(
+        upstream,
+        services.deadlines(NO_LIMIT if hand_off.timeout is None else hand_off.timeout),
+        RepeatRules(upstream.settings, hand_off.unsafe, hand_off.timeout),
+        services.clock,
+        breaker=upstream.breaker,
+        throttle_chain=services.throttle_chain(settings.name, upstream),
+    )
+    attempt = DeliveryAttempt(
+        single_attempt, services.budgets.get(settings.upstream), services.clock
+    )
+    return DeliveryRoute(route, hand_off, attempt, DeliveryRules(hand_off, upstream.settings))
 
 
 def _targets(settings: RouteSettings, services: RouteServices) -> Iterator[Upstream]:

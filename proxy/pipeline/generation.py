@@ -20,8 +20,9 @@ from proxy.core.recorders import AddressState, ThrottleRecorder, ThrottleState
 from proxy.core.route import Recorder, Route
 from proxy.net.tls import client_context
 from proxy.net.write_coalescer import WriteCoalescer
-from proxy.pipeline import build
+from proxy.pipeline import build, build_delivery
 from proxy.pipeline.deadlines import Deadlines
+from proxy.pipeline.hand_off.attempt import DeliveryRoute
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.services import RouteServices
@@ -39,6 +40,7 @@ from proxy.policy.settings import (
     UpstreamSettings,
     UpstreamTls,
 )
+from proxy.stores.deliveries.ports import DeliveryStore
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 
@@ -69,6 +71,8 @@ class Generation:
     """Every route and upstream, whether it has a throttle or not."""
     deadlines: Mapping[float, Deadlines] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
+    delivering: Mapping[str, DeliveryRoute] = field(default_factory=dict)
+    """The routes that hand off, by name."""
 
     def read_tls_contexts(self, settings: Settings) -> TlsContexts:
         """Read the TLS files that the upstreams of *settings* name; may wait for a disk."""
@@ -149,6 +153,7 @@ class GenerationBuilder:
     """The key of the digests of callers' values, in the names of their buckets."""
     in_flight_keys: InFlightKeys
     dead_letters: DeadLetterSink
+    deliveries: DeliveryStore
 
     def build(
         self,
@@ -202,6 +207,8 @@ class GenerationBuilder:
             deadlines=deadlines,
             in_flight=self.in_flight_keys,
             dead_letters=self.dead_letters,
+            deliveries=self.deliveries,
+            delivery_status=settings.deliveries.status,
             retry_waits=self.retry_waits,
             clock=self.clock,
         )
@@ -214,8 +221,18 @@ class GenerationBuilder:
             Route(route, build(route, services), recorder(route), single(route))
             for route in settings.routes
         )
+        delivering = [build_delivery(route, services) for route in routes]
         names = frozenset((scope, name) for scope, name, _ in scopes)
-        return Generation(upstreams, budgets, throttles, limits, names, timeouts, routes)
+        return Generation(
+            upstreams,
+            budgets,
+            throttles,
+            limits,
+            names,
+            timeouts,
+            routes,
+            {to.name: to for to in delivering if to is not None},
+        )
 
     def _upstream(
         self, settings: UpstreamSettings, tls: ssl.SSLContext | None, before: Generation
@@ -265,6 +282,11 @@ def makes_verdicts(route: RouteSettings) -> bool:
 def has_idempotency(route: RouteSettings) -> bool:
     """Tell whether requests of *route* that carry an idempotency key run once."""
     return route.idempotency is not None
+
+
+def hands_off(route: RouteSettings) -> bool:
+    """Tell whether requests of *route* may be accepted to be delivered later."""
+    return route.hand_off is not None
 
 
 def has_dead_letters(route: RouteSettings) -> bool:

@@ -258,10 +258,11 @@ def attempts_of(dead_letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:
     *offset* converts seconds since the epoch to those of the clock by which it is replayed.
     """
     records = (record for run in dead_letter.runs for record in run.attempts)
-    return tuple(_attempt(record, offset) for record in records)
+    return tuple(restored_attempt(record, offset) for record in records)
 
 
-def _attempt(record: Mapping[str, object], offset: float) -> Attempt:
+def restored_attempt(record: Mapping[str, object], offset: float = 0.0) -> Attempt:
+    """Restore an attempt from its *record*, as far as it matters for the next one."""
     start, status, outcome = record.get("start"), record.get("status"), record.get("outcome")
     # An unreadable time counts as long past: no upstream is trusted to remember the key.
     began = start + offset if isinstance(start, float | int) else -math.inf

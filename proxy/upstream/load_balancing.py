@@ -188,6 +188,18 @@ class Endpoints:
             else:
                 return candidate, connection
 
+    async def can_connect(self) -> bool:
+        """Open a connection to any address, for later use; return whether that worked."""
+        limit = self._settings.connect_timeout
+        try:
+            now = self._clock.monotonic()
+            pool = self.pick(now, ()) or await self._look_up(now + limit, "")
+            connection = await pool.connect(limit, blame=True, fresh=True)
+        except (ConnectError, Refused):
+            return False
+        pool.give_back(connection, used=False)
+        return True
+
     def _connect_time(self, exchange: Exchange) -> float:
         """Return the seconds in which a connection must be open."""
         retry = exchange.route.settings.retry

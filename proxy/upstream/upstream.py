@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -46,11 +46,13 @@ class Upstream:
         self.endpoints = Endpoints(settings, tls, clock, coalescer, breakers)
         self.breaker = None if breakers is None else self.endpoints
         """Says whether any address would admit an attempt; None without ``breaker``."""
+        self.on_attempt: Callable[[Exchange, Attempt], None] | None = None
+        """Told of every attempt that has ended, where deliveries go to this upstream."""
 
     def __repr__(self) -> str:
         return f"<upstream {self.settings.name} {self.endpoints!r}>"
 
-    async def attempt(
+    async def attempt(  # noqa: C901 - a branch for each way in which an attempt may end
         self,
         exchange: Exchange,
         connect_by: float,
@@ -112,6 +114,8 @@ class Upstream:
             if permit is not None:
                 permit.close(sent=call.has_begun)
             exchange.route.recorder.attempted(attempt)
+            if self.on_attempt is not None:
+                self.on_attempt(exchange, attempt)
         return attempt
 
     def _pick(

@@ -18,7 +18,8 @@ NOT_DURABLE = Refusal(
 )
 _NO_ROOM = "There is no room for another delivery. Send it again later."
 _CALLER_HAS_ITS_SHARE = (
-    "Your deliveries take all the room that one caller may have. Send it again once some have ended."
+    "Your deliveries take all the room that one caller may have. Send it again when some have "
+    "ended."
 )
 
 
@@ -85,5 +86,5 @@ def timestamp(seconds: float) -> str:
 
 
 def with_preference(fields: Iterable[bytes], applied: bytes) -> list[bytes]:
-    """Return the *fields* of an upstream's answer, with what was honoured of the client's Prefer."""
+    """Return the *fields* of an upstream's answer, with what of Prefer was *applied*."""
     return [*fields, b"Preference-Applied: " + applied, b"Vary: Prefer"]

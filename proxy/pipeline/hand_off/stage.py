@@ -28,6 +28,7 @@ from proxy.pipeline.dead_letters import NOT_KEPT, attempt_records
 from proxy.pipeline.hand_off.admission import FULL_FOR, Ticket, field_names
 from proxy.pipeline.hand_off.answers import NOT_DURABLE, accepted, queue_full, with_preference
 from proxy.pipeline.hand_off.withheld import WithheldFailure
+from proxy.pipeline.services import RouteServices
 from proxy.policy.caller_fields import display_name
 from proxy.policy.dead_letter import credentials_sent, headers_to_keep
 from proxy.policy.delivery.acceptance import FailedRequest, HandOffRules
@@ -72,6 +73,26 @@ _UNKNOWN = (
     "The first request with this key may have run, and how it ended is not known. Find out "
     "before you send it with another key."
 )
+
+
+def share_owner(settings: RouteSettings, services: RouteServices) -> Callable[[Exchange], str]:
+    """Return the function that says whose share of the room a request takes.
+
+    It is that of its scope, if the scope is known: otherwise a caller could have a share of its own
+    for each name that it makes up.
+    """
+    keys = settings.idempotency
+    if keys is None or not keys.scope:
+        return lambda exchange: exchange.caller()
+    reader = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
+    known, digest = services.in_flight.known_scopes, services.dead_letters.digest
+
+    def owner(exchange: Exchange) -> str:
+        fields = reader.read(exchange.raw_headers).caller
+        scope = scope_digest(fields) if fields else ""
+        return digest(scope.encode()) if scope in known else exchange.caller()
+
+    return owner
 
 
 class HandOff:

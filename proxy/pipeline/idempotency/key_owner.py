@@ -140,7 +140,10 @@ class KeyOwner(ResponseCapture):
         scope = self._flight.claim.scope
         if scope:
             scope = self._proved_scope(head.status)
-        ending = make(Ending, (_DONE, settings.ttl, response, scope))
+        ttl = settings.ttl
+        if exchange.hand_off is not None:
+            ttl += exchange.hand_off.result_lasts
+        ending = make(Ending, (_DONE, ttl, response, scope))
         is_kept = self._in_flight.settle_immediately(immediate, self._flight, ending)
         self._is_settled = True
         if not is_kept:
@@ -231,8 +234,10 @@ class KeyOwner(ResponseCapture):
         state = state_after(outcome, self._settings)
         packed = b"" if state is RecordState.UNSTORED else pack(flight.claim.name, result)
         scope = self._proved_scope(self.status) if outcome is KeyOutcome.KEPT else ""
-        ending = Ending(state, self._settings.ttl, packed, scope)
-        await self._in_flight.settle(flight, ending, result)
+        ttl, hand_off = self._settings.ttl, self.exchange.hand_off
+        if hand_off is not None:
+            ttl += hand_off.result_lasts
+        await self._in_flight.settle(flight, Ending(state, ttl, packed, scope), result)
 
     async def _settle_without_result(self, outcome: KeyOutcome) -> bool:
         """Settle the key without a result, so that waiters ask the store; False if it was lost."""

@@ -36,7 +36,14 @@ from proxy.policy.idempotency.key import (
     record_name,
     scope_digest,
 )
-from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, make
+from proxy.policy.idempotency.record import (
+    ENQUEUES,
+    Claim,
+    ClaimAnswer,
+    Claimed,
+    Ending,
+    make,
+)
 from proxy.policy.idempotency.retention import outcome_of_key, state_after
 from proxy.policy.idempotency.stored_response import (
     BadResult,
@@ -187,9 +194,24 @@ class Idempotency:
             caller = scope if scope in self._in_flight.known_scopes else ""
         caller = caller or exchange.caller()
         route, lease, ttl, takes_over = self._lease_terms
+        owner, hand_off = new_owner_token(), exchange.hand_off
+        if hand_off is not None and hand_off.comes_first:
+            owner = ENQUEUES + owner
         return make(
-            Claim, (name, new_owner_token(), same, route, lease, ttl, takes_over, "", caller, scope)
+            Claim, (name, owner, same, route, lease, ttl, takes_over, "", caller, scope)
         )
+
+    async def has_known_key(self, exchange: Exchange) -> bool:
+        """Say whether the key of *exchange* has a record, before its body is read."""
+        fields = self._reader.read(exchange.raw_headers)
+        key = read_key(fields.keys)
+        if key is None:
+            return False
+        name = record_name(self._route, fields.caller, key)
+        try:
+            return self._in_flight.get(name) is not None or await self._store.show(name) is not None
+        except StoreError:
+            return False
 
     async def _claim_and_wait(self, exchange: Exchange, claim: Claim) -> Refusal | None:
         """Claim the key in a store whose answer takes time."""
@@ -294,6 +316,11 @@ class Idempotency:
         result = await self._join(exchange, flight) if self._waits else None
         if result is None:
             return self._refuse_duplicate(exchange, _BUSY)
+        if result is Promotion.YOURS and _enqueues(flight.claim) and not _enqueues(claim):
+            # The flight's claim promises that nothing is sent before a delivery is on disk.
+            ending = Ending(None, self._settings.ttl)
+            await self._in_flight.settle(flight, ending, Promotion.AGAIN)
+            return await self._claim_and_wait(exchange, claim)
         if result is Promotion.YOURS:
             return await self._take_over(exchange, flight)
         if result is Promotion.AGAIN:
@@ -356,7 +383,10 @@ class Idempotency:
         try:
             while True:
                 awake.clear()
-                claim = claim._replace(owner=new_owner_token(), waited_for=owner)
+                token = new_owner_token()
+                if _enqueues(claim):
+                    token = ENQUEUES + token
+                claim = claim._replace(owner=token, waited_for=owner)
                 asked = self._clock.monotonic()
                 claimed = await self._ask_store(claim)
                 now = self._clock.monotonic()
@@ -490,6 +520,11 @@ class Idempotency:
     def _count(exchange: Exchange, key_result: KeyResult) -> None:
         exchange.key_result = key_result
         exchange.route.recorder.keyed(key_result)
+
+
+def _enqueues(claim: Claim) -> bool:
+    """Say whether the owner of *claim* sends nothing before its request is a delivery on disk."""
+    return claim.owner.startswith(ENQUEUES)
 
 
 async def _until(event: asyncio.Event, seconds: float) -> None:

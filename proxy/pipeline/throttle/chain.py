@@ -156,6 +156,26 @@ class ThrottleChain:
             limiter.queue.refusal(now, time_left, later) for limiter in self._limiters_for(exchange)
         )
 
+    def wait_of(self, exchange: Exchange) -> tuple[float, bool]:
+        """Return the seconds until *exchange* would get a permit, and whether that is a pause."""
+        return self._longest_wait(self._limiters_for(exchange))
+
+    def common_wait(self) -> tuple[float, bool]:
+        """Return the seconds until some attempt would get a permit, and whether that is a pause.
+
+        Where limits differ by caller, none is waited for that is not everybody's.
+        """
+        if self._limiters is not None:
+            return self._longest_wait(self._limiters)
+        common = [throttle.common for throttle in self.throttles if throttle.settings.key is None]
+        return self._longest_wait(common)
+
+    def _longest_wait(self, limiters: Iterable[AsyncLimiter]) -> tuple[float, bool]:
+        now = self.clock.monotonic()
+        queues = [limiter.queue for limiter in limiters]
+        wait = max((queue.wait(now) for queue in queues), default=0.0)
+        return wait, any(now < queue.paused_until for queue in queues)
+
     def refusal(
         self, limiter: AsyncLimiter, cause: ThrottleCause, wait: float | None = None
     ) -> Refusal:

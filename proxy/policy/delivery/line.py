@@ -134,13 +134,18 @@ class Line:
         """Send nothing before *until*: the upstream asked for it. Due times stay as they are."""
         self._paused_until = max(self._paused_until, until)
 
-    def succeeded(self, now: float) -> None:
-        """Take note of a success at the upstream: of a delivery, or of a live request."""
+    def succeeded(self, now: float) -> bool:
+        """Take note of a success at the upstream, of a delivery or of a live request.
+
+        Returns whether that opened the line.
+        """
         self._failed.clear()
-        if self._phase is LinePhase.CLOSED:
-            self._phase, self._limit, self._step_at = LinePhase.RAMPING, 1, now
-            self._tested_by = ""
-            self._tried.clear()
+        if self._phase is not LinePhase.CLOSED:
+            return False
+        self._phase, self._limit, self._step_at = LinePhase.RAMPING, 1, now
+        self._tested_by = ""
+        self._tried.clear()
+        return True
 
     def failed(self, row: str, now: float, *, unreachable: bool = False) -> Blame:
         """Take note that delivery *row* failed as by an upstream that is down; say whose fault.

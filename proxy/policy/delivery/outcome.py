@@ -66,7 +66,7 @@ class DeliveryRules:
 
     def __init__(self, settings: HandOffSettings, upstream: UpstreamSettings) -> None:
         self.settings = settings
-        self._refused = upstream.refused
+        self.refused = upstream.refused
         self._repeat = RepeatRules(upstream, settings.unsafe, settings.timeout)
         self._upstream, self._url = upstream.name, str(upstream.origins[0])
 
@@ -170,12 +170,12 @@ class DeliveryRules:
         if hint.is_final:
             return VerdictReason.FINAL_ANSWER
         answered = AttemptResult(None, status, result.sent, hint)
-        if is_listed(self.settings.retry_on, answered, self._refused) or hint.should_retry is True:
+        if is_listed(self.settings.retry_on, answered, self.refused) or hint.should_retry is True:
             return None
         return VerdictReason.NOT_RETRYABLE_STATUS
 
     def _final_kind(self, result: AttemptResult) -> VerdictReason | None:
-        is_retried = is_listed(self.settings.retry_on, result, self._refused)
+        is_retried = is_listed(self.settings.retry_on, result, self.refused)
         return None if is_retried else VerdictReason.NOT_RETRYABLE_KIND
 
     def _retry(
@@ -195,7 +195,7 @@ class DeliveryRules:
     ) -> DeliveryStep:
         settings, accepted, now = self.settings, facts.accepted, facts.now
         hint = usable_hint(settings, result.hint.wait)
-        was_refused = result.kind is None and result.status in self._refused
+        was_refused = result.kind is None and result.status in self.refused
         due: float | VerdictReason | DeliveryEnd
         if was_refused and hint is not None:
             due = deferred_until(settings, accepted=accepted, now=now, hint=hint, roll=roll)
@@ -237,7 +237,7 @@ class DeliveryRules:
     def may_have_run(self, attempts: Sequence[Attempt]) -> bool:
         """Whether one of *attempts*, none of them a success, may have had its effect."""
         return any(
-            may_have_run(attempt, self._refused)
+            may_have_run(attempt, self.refused)
             or _has_no_outcome(attempt)
             or _may_be_done_by_redirect(attempt)
             for attempt in attempts

@@ -35,6 +35,14 @@ LEFT_FOR = 10.0
 it."""
 
 
+ENQUEUES = "enqueues-"
+"""Begins the token of an owner that sends nothing before its request is on disk as a delivery.
+
+Whoever finds that its lease has ended takes the key over, whatever the terms: the file of the
+deliveries tells whether there is one. Keys with such owners are never in Redis.
+"""
+
+
 class RecordState(StrEnum):
     """The state of a key's record."""
 
@@ -213,7 +221,7 @@ def claim(record: Record | None, ask: Claim, *, now: float, wall: float) -> tupl
     if record.is_leased(now):
         busy = Claimed(ClaimAnswer.BUSY, record.owner, record.lease_until - now)
         return record if record.waits else record._replace(waits=True), busy
-    if ask.takes_over:
+    if ask.takes_over or record.owner.startswith(ENQUEUES):
         return new_record(ask, now=now, wall=wall), YOURS
     return record, Claimed(ClaimAnswer.HELD)
 
