@@ -157,7 +157,7 @@ def after(
     **others: Any,  # noqa: ANN401 - fields of any type
 ) -> NotHandedOff | None:
     last = attempts[-1] if attempts else None
-    result = last and AttemptResult(last.kind, last.status, last.sent, hint)
+    result = AttemptResult(last.kind, last.status, last.sent, hint) if last else None
     given: dict[str, Any] = {"client_gone": False, "size": 5, "now": 10.0} | others
     failed = FailedRequest(request or Request(), attempts, result, refusal, **given)
     return rules(*when, upstream=upstream).after_failure(failed, names)

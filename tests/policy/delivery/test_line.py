@@ -75,7 +75,7 @@ def test_what_closes_a_line(rows: str, closes: bool) -> None:  # noqa: FBT001 - 
     for row in rows:
         line.succeeded(0.0) if row == "+" else line.failed(row, 0.0)
     assert (line.phase(0.0, MOST) is CLOSED) is closes
-    assert (line.room(0.0, most=MOST, under_way=0) == 0) is closes
+    assert (line.capacity(0.0, most=MOST, under_way=0) == 0) is closes
 
 
 def test_no_attempt_is_used_by_what_closes_it() -> None:
@@ -158,7 +158,7 @@ def test_a_success_opens_it_slowly(source: str) -> None:
         line.canary_sent("a")
     line.succeeded(10.0)
     rooms = {
-        now: line.room(now, most=MOST, under_way=0)
+        now: line.capacity(now, most=MOST, under_way=0)
         for now in (10.0, 10.9, 11.0, 11.9, 12.0, 13.0, 14.0, 99.0)
     }
     assert rooms == {10.0: 1, 10.9: 1, 11.0: 2, 11.9: 2, 12.0: 4, 13.0: 8, 14.0: 8, 99.0: 8}
@@ -169,29 +169,29 @@ def test_a_success_opens_it_slowly(source: str) -> None:
 def test_what_is_under_way_takes_room() -> None:
     line = closed()
     line.succeeded(0.0)
-    assert line.room(2.0, most=MOST, under_way=3) == 1
-    assert line.room(2.0, most=MOST, under_way=9) == 0
+    assert line.capacity(2.0, most=MOST, under_way=3) == 1
+    assert line.capacity(2.0, most=MOST, under_way=9) == 0
     assert line.opens_more_at(2.0) == 3.0
 
 
 def test_a_failure_halves_what_is_open() -> None:
     line = closed()
     line.succeeded(0.0)
-    assert line.room(2.0, most=MOST, under_way=0) == 4
+    assert line.capacity(2.0, most=MOST, under_way=0) == 4
     assert line.failed("b", 2.5).counts
-    assert line.room(2.5, most=MOST, under_way=0) == 2
-    assert line.room(3.4, most=MOST, under_way=0) == 2, "a second without a failure"
-    assert line.room(3.5, most=MOST, under_way=0) == 4
+    assert line.capacity(2.5, most=MOST, under_way=0) == 2
+    assert line.capacity(3.4, most=MOST, under_way=0) == 2, "a second without a failure"
+    assert line.capacity(3.5, most=MOST, under_way=0) == 4
     for _ in range(3):
         line.failed("b", 3.6)
-    assert line.room(3.6, most=MOST, under_way=0) == 1, "never none"
+    assert line.capacity(3.6, most=MOST, under_way=0) == 1, "never none"
 
 
 def test_an_open_line_is_not_slowed_by_one_delivery() -> None:
     line = Line()
     for _ in range(20):
         line.failed("a", 0.0)
-    assert line.room(0.0, most=MOST, under_way=0) == MOST
+    assert line.capacity(0.0, most=MOST, under_way=0) == MOST
 
 
 def test_it_closes_again_while_it_opens() -> None:
@@ -214,9 +214,9 @@ def test_a_pause_holds_all_back() -> None:
     line = Line()
     line.pause(20.0)
     line.pause(10.0)
-    assert line.room(19.9, most=MOST, under_way=0) == 0
+    assert line.capacity(19.9, most=MOST, under_way=0) == 0
     assert line.opens_more_at(0.0) == 20.0
-    assert line.room(20.0, most=MOST, under_way=0) == MOST
+    assert line.capacity(20.0, most=MOST, under_way=0) == MOST
     assert line.phase(0.0, MOST) is OPEN
     resting = closed()
     resting.pause(20.0)
@@ -228,7 +228,7 @@ def test_a_pause_holds_all_back() -> None:
 def test_the_limit_is_that_of_the_routes(most: int) -> None:
     line = closed()
     line.succeeded(0.0)
-    rooms = [line.room(float(now), most=most, under_way=0) for now in range(20)]
+    rooms = [line.capacity(float(now), most=most, under_way=0) for now in range(20)]
     assert rooms == sorted(rooms)
     assert rooms[0] == 1
     assert max(rooms) == most
@@ -254,7 +254,7 @@ class Outage(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        room = self.line.room(self.now, most=self.most, under_way=len(self.under_way))
+        room = self.line.capacity(self.now, most=self.most, under_way=len(self.under_way))
         assert 0 <= room <= self.most
         if room:
             self.number += 1

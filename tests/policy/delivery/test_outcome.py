@@ -96,7 +96,7 @@ def test_delivered(status: int) -> None:
     expected = DeliveryStep(DELIVERED, VerdictReason.SUCCESS, counts=True, may_have_run=True)
     assert after(POST, status) == expected
     recovered = after(POST, status, made=2, earlier=(made(CONNECT),))
-    assert recovered == replace(expected, why=VerdictReason.RECOVERED)
+    assert recovered == replace(expected, reason=VerdictReason.RECOVERED)
 
 
 def test_a_body_that_ends_early_does_not_undo_a_success() -> None:
@@ -115,8 +115,8 @@ def test_a_body_that_ends_early_does_not_undo_a_success() -> None:
 def test_success_is_what_the_file_says() -> None:
     lenient = replace(EXACT, success=frozenset({200, 409}))
     assert after(POST, 409, settings=lenient).state is DELIVERED
-    assert after(POST, 204, settings=lenient).why is VerdictReason.NOT_RETRYABLE_STATUS
-    assert after(POST, 303, settings=lenient).why is DeliveryEnd.REDIRECT
+    assert after(POST, 204, settings=lenient).reason is VerdictReason.NOT_RETRYABLE_STATUS
+    assert after(POST, 303, settings=lenient).reason is DeliveryEnd.REDIRECT
 
 
 STATUS = VerdictReason.NOT_RETRYABLE_STATUS
@@ -189,7 +189,7 @@ def test_unsafe_decides_as_in_the_foreground() -> None:
     never = replace(EXACT, unsafe=UnsafeRetries.NEVER)
     assert after(POST, TIMEOUT, settings=always) == RETRIED
     assert after(KEYED, TIMEOUT, settings=never, upstream=HONOURS).state is FAILED
-    assert after(POST, 429, settings=never).why is VerdictReason.NOT_REPEATABLE
+    assert after(POST, 429, settings=never).reason is VerdictReason.NOT_REPEATABLE
     assert after(POST, CONNECT, settings=never) == RETRIED
 
 
@@ -202,8 +202,8 @@ def test_outcomes_are_those_of_the_file() -> None:
     only = replace(EXACT, retry_on=Outcomes(frozenset({"protocol"}), frozenset({507})))
     assert after(PUT, 507, settings=only) == RETRIED
     assert after(PUT, FailureKind.PROTOCOL, settings=only) == RETRIED
-    assert after(PUT, 503, settings=only).why is STATUS
-    assert after(PUT, CONNECT, settings=only).why is VerdictReason.NOT_RETRYABLE_KIND
+    assert after(PUT, 503, settings=only).reason is STATUS
+    assert after(PUT, CONNECT, settings=only).reason is VerdictReason.NOT_RETRYABLE_KIND
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_outcomes_are_those_of_the_file() -> None:
     ],
 )
 def test_the_upstream_has_a_say(status: int, hint: RetryHint, why: object) -> None:
-    assert after(PUT, status, hint=hint).why is why
+    assert after(PUT, status, hint=hint).reason is why
 
 
 @pytest.mark.parametrize(
@@ -244,10 +244,10 @@ def test_a_hint_of_what_may_have_run_is_waited_for_and_counted() -> None:
 def test_attempts_and_age_end_it() -> None:
     thrice = replace(EXACT, attempts=3)
     assert after(PUT, 503, settings=thrice, made=1).due == NOW + 20
-    assert after(PUT, 503, settings=thrice, made=2).why is VerdictReason.ATTEMPTS_EXHAUSTED
+    assert after(PUT, 503, settings=thrice, made=2).reason is VerdictReason.ATTEMPTS_EXHAUSTED
     brief = replace(EXACT, give_up_after=15.0)
     assert after(PUT, 503, settings=brief).due == NOW + 10
-    assert after(PUT, 503, settings=brief, made=1).why is DeliveryEnd.GAVE_UP
+    assert after(PUT, 503, settings=brief, made=1).reason is DeliveryEnd.GAVE_UP
     late = after(POST, 429, settings=brief, hint=RetryHint(wait=60.0))
     assert late == failed(DeliveryEnd.GAVE_UP, ran=False)
 
@@ -304,7 +304,7 @@ DIED = Attempt(1, "up", NOW, url=A, sent=True)
 )
 def test_the_owner_died(request_: Request, upstream: UpstreamSettings, why: object) -> None:
     step = DeliveryRules(EXACT, upstream).owner_died(facts(request_, DIED))
-    assert step.why is why
+    assert step.reason is why
     if why is DeliveryEnd.UNCERTAIN:
         assert step == failed(DeliveryEnd.UNCERTAIN, ran=True, counts=False)
     else:
@@ -357,7 +357,7 @@ def test_where_it_may_be_sent(
 def test_where_it_may_not(upstream: UpstreamSettings, others: dict[str, Any], why: object) -> None:
     step = DeliveryRules(EXACT, upstream).before_send(facts(KEYED, made(RESET), **others))
     assert isinstance(step, DeliveryStep)
-    assert (step.state, step.why, step.may_have_run) == (FAILED, why, True)
+    assert (step.state, step.reason, step.may_have_run) == (FAILED, why, True)
 
 
 def test_given_up_without_having_run() -> None:

@@ -114,7 +114,7 @@ def test_the_next_try(given: HandOffSettings, others: dict[str, Any], expected: 
 
 def test_a_hint_is_spread_on_top_and_not_beyond_the_longest() -> None:
     spread = settings(backoff=DeliveryBackoff())
-    at = {"accepted": 0.0, "now": 0.0, "made": 1}
+    at: dict[str, Any] = {"accepted": 0.0, "now": 0.0, "made": 1}
     assert next_try(spread, roll=0.0, hint=100.0, **at) == 100.0
     assert next_try(spread, roll=1.0, hint=100.0, **at) == 150.0
     assert next_try(spread, roll=1.0, hint=30 * HOUR, **at) == DAY
