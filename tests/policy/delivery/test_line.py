@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import settings as depth, strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from proxy.policy.attempt import FailureKind
@@ -18,6 +18,7 @@ from proxy.policy.delivery.line import (
     line_signal,
 )
 from proxy.policy.retry.verdict import AttemptResult
+from tests.support.depth import fewer
 
 OPEN, RAMPING, CLOSED = LinePhase
 MOST = 8
@@ -293,5 +294,5 @@ class Outage(RuleBasedStateMachine):
             assert self.wasted <= FAILURES_TO_CLOSE + 2 * self.most
 
 
-Outage.TestCase.settings = depth(max_examples=60, stateful_step_count=40, deadline=None)
+Outage.TestCase.settings = settings(fewer(2), stateful_step_count=40)
 TestOutage = Outage.TestCase

@@ -17,6 +17,7 @@ from proxy.policy.delivery.schedule import (
 from proxy.policy.delivery.words import DeliveryEnd
 from proxy.policy.reasons import VerdictReason
 from proxy.policy.settings import BackoffStrategy, DeliveryBackoff, HandOffSettings, JitterStrategy
+from tests.support.depth import FUZZ
 
 HOUR, DAY = 3600.0, 86_400.0
 EXACT = JitterStrategy.NONE
@@ -166,6 +167,7 @@ def test_a_plan_without_end_is_not_made_whole() -> None:
     assert [one.number for one in islice(planned_tries(endless), 5)] == [1, 2, 3, 4, 5]
 
 
+@FUZZ
 @given(
     st.builds(
         DeliveryBackoff,
