@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from proxy.http.prefer import AsyncPreference, read_prefer, without_honoured
+from tests.support.depth import FUZZ
 
 ASKED = AsyncPreference()
 
@@ -105,6 +106,7 @@ def test_what_is_said(preference: AsyncPreference, waited: int | None, text: byt
     assert preference.applied(waited) == text
 
 
+@FUZZ
 @given(st.lists(st.text('ar=",\\; \t5wait-respond-async', max_size=40).map(str.encode), max_size=3))
 def test_what_is_passed_on_asks_for_nothing(lines: list[bytes]) -> None:
     found = read_prefer(lines)

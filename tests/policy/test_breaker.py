@@ -322,7 +322,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = hypothesis_settings(max_examples=100, stateful_step_count=40)
+TestModel.settings = hypothesis_settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 # What it tells of its changes.

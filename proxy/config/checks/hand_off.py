@@ -88,11 +88,11 @@ def check_storage(
     folder = file.scalar("state_dir")
     if folder is None or not _hand_off(routes):
         return
-    keeper = passing_storage(Path(folder.value))
-    if not keeper:
+    passing = passing_storage(Path(folder.value))
+    if not passing:
         return
-    lost = "a restart of the machine" if keeper == "memory" else "a new container"
-    kind = "in memory (tmpfs)" if keeper == "memory" else "in a container's own layer"
+    lost = "a restart of the machine" if passing == "memory" else "a new container"
+    kind = "in memory (tmpfs)" if passing == "memory" else "in a container's own layer"
     diagnostics.warn(
         folder,
         f"{folder.written.bare} is {kind}, and {lost} loses what was accepted with 202, write the "

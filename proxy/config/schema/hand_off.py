@@ -152,8 +152,8 @@ HAND_OFF = Section(
         ),
         "keep_response": Key(
             Size(),
-            "How much of the upstream's answer is kept for whoever asks for it; of a larger one "
-            "only status and header fields.",
+            "How much of the upstream's answer is kept for the client that asks for it; of a "
+            "larger one only status and header fields.",
         ),
         "ttl": Key(
             Duration(zero="keeps no answer, write 24h (say)", units=("h", "s"), example="24h"),

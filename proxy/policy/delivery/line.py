@@ -108,7 +108,7 @@ class Line:
         self._ramp(now, most)
         return self._phase
 
-    def room(self, now: float, *, most: int, under_way: int) -> int:
+    def capacity(self, now: float, *, most: int, under_way: int) -> int:
         """Return how many more deliveries may be sent, besides those *under_way*; a canary apart.
 
         *most* is what the routes to the upstream allow together.
@@ -120,7 +120,7 @@ class Line:
         return max(limit - under_way, 0)
 
     def opens_more_at(self, now: float) -> float | None:
-        """Return when :meth:`room` or a canary may next have more; None: only an event changes it.
+        """Return when more may be sent than now, or a canary; None: only an event changes that.
 
         A success or a delivery that ends may change it earlier.
         """

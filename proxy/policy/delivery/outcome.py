@@ -31,7 +31,7 @@ class DeliveryStep:
     state: DeliveryState
     """``delivered``, ``failed``, or, if it goes on, ``retrying``; ``waiting`` if no byte of it was
     ever sent."""
-    why: VerdictReason | DeliveryEnd | None = None
+    reason: VerdictReason | DeliveryEnd | None = None
     """Why it ended, or why it is tried again; None if it was deferred."""
     due: float | None = None
     """When it is due; None if it has ended."""
@@ -140,8 +140,8 @@ class DeliveryRules:
         has_answer = result.kind is None or result.kind is FailureKind.TRUNCATED
         if has_answer and result.status in self.settings.success:
             # A body that ended early does not undo what its head says.
-            why = VerdictReason.RECOVERED if facts.made else VerdictReason.SUCCESS
-            return DeliveryStep(DeliveryState.DELIVERED, why, counts=True, may_have_run=True)
+            reason = VerdictReason.RECOVERED if facts.made else VerdictReason.SUCCESS
+            return DeliveryStep(DeliveryState.DELIVERED, reason, counts=True, may_have_run=True)
         if result.kind is FailureKind.BUSY:
             return self.deferred(facts, DeferralReason.BUSY, facts.now + _WAIT_IF_BUSY)
         if result.kind is FailureKind.CANCELLED:
@@ -223,13 +223,13 @@ class DeliveryRules:
     def _ended(
         self,
         facts: DeliveryFacts,
-        why: VerdictReason | DeliveryEnd,
+        reason: VerdictReason | DeliveryEnd,
         result: AttemptResult | None = None,
     ) -> DeliveryStep:
         """Return the failure of a delivery; an attempt that just ended in *result* is counted."""
         return DeliveryStep(
             DeliveryState.FAILED,
-            why,
+            reason,
             counts=result is not None and result.sent,
             may_have_run=self.may_have_run(facts.attempts),
         )

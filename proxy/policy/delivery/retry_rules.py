@@ -1,4 +1,4 @@
-"""Who may have a delivery sent at once: a client, or an operator with or without ``--force``."""
+"""Retries by hand: which delivery a client, or an operator, may have sent at once."""
 
 from enum import StrEnum
 

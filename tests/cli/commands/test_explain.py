@@ -90,6 +90,7 @@ Its policy:
   idempotency: false                    # off, built-in
   fallback: false                       # off, built-in
   dead_letter: false                    # off, built-in
+  hand_off: false                       # off, built-in
 
 The upstream spare:
   urls: [http://127.0.0.1:2]            # holdfast.yaml:5
