@@ -18,8 +18,8 @@ COLUMNS = Columns(
     " holder TEXT, accepted REAL, gives_up REAL, give_up_after REAL, due REAL, state TEXT,"
     " attempts INTEGER, tries INTEGER, last_try REAL, may_have_run INTEGER, ran_at TEXT,"
     " sending_to TEXT, has_key INTEGER, added_key TEXT, why TEXT, error TEXT, deferred TEXT,"
-    " ttl REAL, letter_ttl REAL, allowed INTEGER, caller TEXT, credentials TEXT, response_status INTEGER,"
-    " ended REAL, expires REAL, version INTEGER",
+    " ttl REAL, letter_ttl REAL, allowed INTEGER, caller TEXT, credentials TEXT,"
+    " response_status INTEGER, ended REAL, expires REAL, version INTEGER",
     _NONSENSE,
 )
 """What a list shows; the header fields are read besides where they are needed."""

@@ -1,4 +1,4 @@
-"""A process that ends at a chosen place, without a word: ``python -m tests.stores.deliveries.dying``.
+"""A process that ends at a chosen place, without a word; run as a module.
 
 It is given the folder, what to do, and the statement before which it ends, if any. Nothing of the
 store is replaced: SQLite itself tells which statement it is about to run.
@@ -13,6 +13,7 @@ from typing import Any
 
 from proxy.core.clock import SystemClock
 from proxy.policy.delivery.state import Delivered, DeliveredResponse, Failed
+from proxy.stores.deliveries import Accepted
 from tests.stores.deliveries.kit import RAN, URL, new, opened
 
 STATUS = 77
@@ -47,12 +48,13 @@ async def main(folder: str, steps: str, fatal: str) -> None:
             match name:
                 case "accept":
                     answer = await store.accept(new(record="key", fingerprint=b"print", caller="a"))
-                    print(answer, flush=True)
+                    assert isinstance(answer, Accepted)
                 case "lead":
                     await store.lead()
                 case "take":
                     (taken,) = (await store.take("orders", 1, [URL])).taken
-                    print("taken", flush=True)
+                    sys.stdout.write("taken\n")
+                    sys.stdout.flush()
                 case "deliver":
                     assert taken is not None
                     ok = Delivered(DeliveredResponse(200, (), b"ok"))
