@@ -7,7 +7,7 @@ immutable :class:`~proxy.server.router.Router`; a reload builds another and swap
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from proxy import __version__
@@ -15,6 +15,9 @@ from proxy.admin.listener import AdminListener
 from proxy.app.operations import AppOperations
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
+from proxy.delivery.dispatcher import Dispatcher
+from proxy.delivery.resource import DeliveryResource
+from proxy.delivery.service import DeliveryService
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.logs.line_writer import LineWriter
@@ -27,12 +30,14 @@ from proxy.pipeline.generation import (
     Generation,
     GenerationBuilder,
     TlsContexts,
+    hands_off,
     has_dead_letters,
     has_idempotency,
     makes_verdicts,
     transient_by_route,
     upstreams_of,
 )
+from proxy.pipeline.hand_off.attempt import DeliveryRoute
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.policy.settings import RouteSettings, Settings
@@ -43,6 +48,7 @@ from proxy.server.listener import Listener
 from proxy.server.router import Router
 from proxy.stores import StoreError
 from proxy.stores.dead_letters import DeadLetterStore
+from proxy.stores.deliveries.store import FileDeliveryStore
 from proxy.stores.opening import open_store
 
 _log = logging.getLogger("holdfast")
@@ -100,6 +106,10 @@ class App:
             loaded_at=self._clock.wall(),
         )
         self._dead_letters = DeadLetterStore(self.settings.state_dir, self._clock, self._metrics)
+        room = self.settings.deliveries
+        self._deliveries = FileDeliveryStore(
+            self.settings.state_dir, self._clock, entries=room.entries, size=room.bytes
+        )
         self._keeps_keys = any(map(has_idempotency, self.settings.routes))
         """Whether a configuration that was in force since the start had idempotency keys."""
         self._store = open_store(
@@ -121,8 +131,15 @@ class App:
             self._store.limiters.digest_key,
             self._in_flight_keys,
             self._dead_letters,
+            self._deliveries,
         )
         self._replays = ReplayService(self._dead_letters, self._clock, self._metrics)
+        self._dispatcher = Dispatcher(
+            self._deliveries, self._clock, self._metrics, self._delivering, self._forget_key
+        )
+        self._delivery_service = DeliveryService(
+            self._deliveries, self._clock, self._metrics, self._delivering, self._forget_key
+        )
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.router, self._clock, coalescer)
         if worker is not None:
@@ -185,6 +202,7 @@ class App:
             if self._store.shared is not None:
                 await self._store.shared.start()
             await self._open_dead_letters(self.settings)
+            await self._open_deliveries(self.settings)
             if self._is_worker:
                 self._listener.read_certificates()
             else:
@@ -223,6 +241,38 @@ class App:
             except StoreError as error:
                 _log.warning("older dead letters are unavailable: %s", error)
 
+    async def _open_deliveries(self, settings: Settings) -> None:
+        """Open the deliveries where a route hands off, or once did, and begin to deliver.
+
+        Raises StoreError if a route needs the file and it cannot be opened.
+        """
+        self._deliveries.resize(settings.deliveries.entries, settings.deliveries.bytes)
+        is_needed = any(map(hands_off, settings.routes))
+        if self._deliveries.is_open or not (is_needed or await self._deliveries.has_some()):
+            return
+        try:
+            await self._deliveries.start()
+        except StoreError as error:
+            if is_needed:
+                raise
+            _log.warning("older deliveries are unavailable: %s", error)
+        else:
+            self._dispatcher.start()
+
+    def _delivering(self) -> tuple[Settings, Mapping[str, DeliveryRoute]]:
+        """Return the configuration in force, and its routes that hand off."""
+        return self.settings, self._generation.delivering
+
+    async def _forget_key(self, record: str) -> None:
+        """Free the key of a delivery that failed or was cancelled: its 202 is no result any more.
+
+        What may have run is known by the file of the deliveries.
+        """
+        try:
+            await self._in_flight_keys.store.drop(record)
+        except StoreError as error:
+            _log.warning("the key %s of a delivery that failed is not free yet (%s)", record, error)
+
     async def drain(self) -> None:
         """Shut down gracefully: take no more requests, let those under way end, close all."""
         self._state = "draining"
@@ -232,7 +282,10 @@ class App:
         self._retry_waits.end()
         timeout = self.settings.drain_timeout
         began = self._clock.monotonic()
+        # Deliveries and requests end together: nothing new is taken by either.
+        delivering = asyncio.ensure_future(self._dispatcher.drain(timeout))
         await self._listener.drain(timeout)
+        await delivering
         await self._replays.drain(max(began + timeout - self._clock.monotonic(), 0.0))
         # Requests whose clients have left, but which still own their keys.
         await self._in_flight_keys.drain(max(began + timeout - self._clock.monotonic(), 0.0))
@@ -242,6 +295,7 @@ class App:
         """Cut off every request, and close everything."""
         self._state = "draining"
         await self._listener.drain(0)
+        await self._dispatcher.drain(0)
         await self._replays.drain(0)
         await self._in_flight_keys.drain(0)
         await self._close()
@@ -250,6 +304,8 @@ class App:
         self._generation.close()
         if self._store.shared is not None:
             await self._store.shared.close()
+        await self._dispatcher.drain(0)
+        await self._deliveries.close()
         await self._dead_letters.close()
         if self._admin is not None:
             await self._admin.close()
@@ -279,12 +335,18 @@ class App:
                 retries=makes_verdicts(route),
                 keys=has_idempotency(route),
                 dead_letters=has_dead_letters(route),
+                deliveries=hands_off(route),
             )
 
         generation = self._builder.build(
             settings, contexts, self._generation, recorder, self._metrics.throttle
         )
-        router = Router(settings, generation.routes, unmatched)
+        status = settings.deliveries.status if generation.delivering else None
+        resource = None
+        if status is not None:
+            service = self._delivery_service
+            resource = DeliveryResource(status, service, self._delivering, self._clock).handle
+        router = Router(settings, generation.routes, unmatched, resource)
         return _Built(loaded, generation, router)
 
     def _put_in_force(self, built: "_Built") -> None:
@@ -295,6 +357,13 @@ class App:
         built.generation.succeed(old)
         self._drop_unused_series()
         self._note_key_routes()
+        self._watch_upstreams()
+
+    def _watch_upstreams(self) -> None:
+        """Tell the lines of upstreams that deliveries go to of all attempts there."""
+        for to in self._generation.delivering.values():
+            to.upstream.on_attempt = self._dispatcher.line(to.upstream.settings.name).attempted
+        self._dispatcher.reloaded()
 
     def _note_key_routes(self) -> None:
         """Tell the store when a reload is the first to configure idempotency."""
@@ -317,6 +386,7 @@ class App:
                 families.RETRYING_ROUTE: named(filter(makes_verdicts, routes)),
                 families.KEYED_ROUTE: named(filter(has_idempotency, routes)),
                 families.DEAD_LETTER_ROUTE: named(filter(has_dead_letters, routes)),
+                families.DELIVERING_ROUTE: named(filter(hands_off, routes)),
                 families.UPSTREAM: {(upstream.name,) for upstream in self.settings.upstreams},
                 families.THROTTLE: self._generation.throttles.keys(),
             }
@@ -337,6 +407,8 @@ class App:
             families.ADDRESSES.reading(generation.address_states(now)),
             families.TRANSIENT.reading(transient_by_route(self.settings)),
             families.DEAD_LETTERS.reading((self._dead_letters.counted, self._dead_letters.counts)),
+            families.DELIVERIES.reading((self._deliveries.counted, self._deliveries.counts)),
+            families.DELIVERY_LINES.reading(self._dispatcher.phases()),
             families.STORE_STATE.reading(None if store is None else store.state),
             families.CONNECTIONS.reading(self._listener.server.open_connections),
             families.KEYS_IN_FLIGHT.reading(len(self._in_flight_keys)),
@@ -356,6 +428,7 @@ class App:
                 if changed:
                     return self._keep_old(changed)
                 await self._open_dead_letters(loaded.settings)
+                await self._open_deliveries(loaded.settings)
                 built = self._build(loaded, contexts)
                 # The last step that can fail, because it is in force at once.
                 self._listener.read_certificates_again()

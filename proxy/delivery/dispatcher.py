@@ -22,7 +22,7 @@ from proxy.core.clock import Clock
 from proxy.core.recorders import Meter
 from proxy.delivery.exchange import DeliveryExchange, read_delivery
 from proxy.delivery.lines import UpstreamLine, is_unreachable
-from proxy.delivery.request import StoredRequest, is_repeatable
+from proxy.delivery.request import facts_of, is_repeatable
 from proxy.http.refusal import Refusal
 from proxy.pipeline.dead_letters import attempt_records
 from proxy.pipeline.hand_off.attempt import DeliveryRoute, NotSent
@@ -229,9 +229,9 @@ class Dispatcher:
         line = self.line(upstream)
         most = _most(routes, upstream)
         under_way = sum(each.route == name for each in self._sending.values())
-        room = line.room(now, most=most, under_way=line.under_way)
-        room = min(room, to.hand_off.concurrency - under_way, self._spread(name, now))
-        if room <= 0:
+        capacity = line.capacity(now, most=most, under_way=line.under_way)
+        capacity = min(capacity, to.hand_off.concurrency - under_way, self._spread(name, now))
+        if capacity <= 0:
             if line.wants_canary(now):
                 await self._test_line(line, to, settings)
             phase = line.phase(now, most)
@@ -248,7 +248,7 @@ class Dispatcher:
                 await self._hold_back(name, not_now)
                 return not_now.wait
         # Where a permit is needed, no more are taken than there may be permits for.
-        limit = 1 if attempt.is_throttled else room
+        limit = 1 if attempt.is_throttled else capacity
         batch = await self._store.take(name, limit, to.rules.urls)
         self._taken[name] = self._taken.get(name, 0) + len(batch.taken)
         for taken in batch.taken:
@@ -336,14 +336,13 @@ class Dispatcher:
         delivery, rules, route = taken.delivery, to.rules, to.route
         wall, offset = self._clock.wall(), self._clock.monotonic() - self._clock.wall()
         earlier = await self._earlier_attempts(delivery)
-        request = StoredRequest(delivery, route)
         made = delivery.attempts - self._forgiven.get(delivery.id, 0)
-        facts = DeliveryFacts(request, delivery.accepted, made, earlier, wall)
+        facts = facts_of(delivery, earlier, to, wall, made)
         permission = rules.before_send(facts)
         if isinstance(permission, DeliveryStep):
             line.withdrawn(delivery.id, self._clock.monotonic())
             await self._settle(
-                delivery, Failed(str(permission.why), delivery.error, counts=False), None
+                delivery, Failed(str(permission.reason), delivery.error, counts=False), None
             )
             return
         shifted = tuple(_shifted(attempt, offset) for attempt in earlier)
@@ -412,8 +411,8 @@ class Dispatcher:
         if step.pause is not None:
             line.pause(now + step.pause - facts.now)
         error = str(attempt.kind or attempt.status)
-        why = "" if step.why is None else str(step.why)
-        self._meter.count("holdfast_delivery_runs_total", delivery.route, why or "deferred")
+        reason = "" if step.reason is None else str(step.reason)
+        self._meter.count("holdfast_delivery_runs_total", delivery.route, reason or "deferred")
         if step.deferred is not None:
             self._meter.count("holdfast_delivery_deferrals_total", delivery.route, step.deferred)
         delay = 0.0 if step.due is None else max(step.due - facts.now, 0.0)
@@ -424,9 +423,9 @@ class Dispatcher:
         if step.state is DeliveryState.DELIVERED:
             settlement = Delivered(exchange.kept_response())
         elif step.state is DeliveryState.FAILED:
-            settlement = Failed(why, error, _category(attempt, rules), step.counts)
+            settlement = Failed(reason, error, _category(attempt, rules), step.counts)
         else:
-            settlement = Retry(delay, why, error, step.counts, step.deferred)
+            settlement = Retry(delay, reason, error, step.counts, step.deferred)
         await self._settle(delivery, settlement, self._run_record(exchange, step, rules.refused))
 
     def _blame(

@@ -6,7 +6,8 @@ from proxy.core.route import Route
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import read_request_head
 from proxy.pipeline.hand_off.attempt import DeliveryRoute
-from proxy.policy.attempt import Attempt, FailureKind
+from proxy.policy.attempt import Attempt
+from proxy.policy.delivery.outcome import DeliveryFacts
 from proxy.policy.delivery.state import Delivery
 from proxy.policy.repeatable import RepeatPermission
 
@@ -34,14 +35,19 @@ class StoredRequest:
 def is_repeatable(
     delivery: Delivery, attempts: tuple[Attempt, ...], to: DeliveryRoute, now: float
 ) -> bool:
-    """Whether a delivery may be sent again after a try that may have run, at *now*.
+    """Whether a delivery may be sent again if a try at *now* may have run.
 
-    *attempts* are those on record; *now* and their times are seconds since the epoch.
+    *attempts* are those on record; all times are seconds since the epoch.
     """
-    tried = Attempt(0, delivery.upstream, now)
-    urls = sorted({attempt.url for attempt in attempts if attempt.sent and attempt.url})
-    tried.url = urls[0] if urls else to.rules.urls[0]
-    tried.kind, tried.sent = FailureKind.RESET, True
-    request = StoredRequest(delivery, to.route)
-    permission = to.rules.repeat.permission(request, (*attempts, tried), now)
+    permission = to.rules.if_in_doubt(facts_of(delivery, attempts, to, now))
     return isinstance(permission, RepeatPermission)
+
+
+def facts_of(
+    delivery: Delivery, attempts: tuple[Attempt, ...], to: DeliveryRoute, now: float, made: int = 0
+) -> DeliveryFacts:
+    """Return what is known of a delivery at *now*; *made*: attempts that count so far."""
+    request = StoredRequest(delivery, to.route)
+    # A person's retry begins its time anew.
+    accepted = delivery.gives_up - to.hand_off.give_up_after
+    return DeliveryFacts(request, accepted, made, attempts, now)

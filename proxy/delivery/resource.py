@@ -64,37 +64,30 @@ class DeliveryResource:
         try:
             shown = await self._service.find(delivery_id) if delivery_id else Gone.UNKNOWN
             if isinstance(shown, Gone):
-                return self._gone(exchange) if shown is Gone.EXPIRED else _NOT_FOUND
-            if not part:
-                return self._show(exchange, shown)
-            if part not in {"response", "retry"} or not self._is_callers(exchange, shown.delivery):
-                return _NOT_FOUND
-            if part == "response":
-                return self._relay_response(exchange, shown)
-            return await self._retry(exchange, delivery_id)
+                if shown is Gone.UNKNOWN:
+                    return _NOT_FOUND
+                _gone(exchange)
+                return None
+            return await self._answer(exchange, shown, part)
         except StoreError:
             return NOT_DURABLE
 
-    def _show(self, exchange: Exchange, shown: ShownDelivery) -> None:
-        delivery = shown.delivery
+    async def _answer(self, exchange: Exchange, shown: ShownDelivery, part: str) -> Refusal | None:
+        """Answer for a delivery that there is; *part* of it is asked for."""
+        if not part:
+            self._show(exchange, shown.delivery)
+            return None
+        if part not in {"response", "retry"} or not self._is_callers(exchange, shown.delivery):
+            return _NOT_FOUND
+        if part == "response":
+            return _relay_response(exchange, shown)
+        return await self._retry(exchange, shown.delivery.id)
+
+    def _show(self, exchange: Exchange, delivery: Delivery) -> None:
         fields = [b"Content-Type: application/json", b"Cache-Control: no-store"]
         if delivery.is_open:
             fields.append(b"Retry-After: %d" % ask_again_after(delivery, self._clock.wall()))
         _relay(exchange, _OK, fields, json.dumps(delivery_json(delivery)).encode())
-
-    def _gone(self, exchange: Exchange) -> None:
-        fields = [b"Content-Type: application/json", b"Cache-Control: no-store"]
-        _relay(exchange, _GONE, fields, b'{"state": "forgotten"}')
-
-    def _relay_response(self, exchange: Exchange, shown: ShownDelivery) -> Refusal | None:
-        response = shown.response
-        if response is None:
-            return _NOT_YET
-        fields = [name + b": " + value for name, value in response.headers]
-        if response.body is None:
-            fields.append(b"Holdfast-Body: not_kept")
-        _relay(exchange, response.status, fields, response.body or b"")
-        return None
 
     async def _retry(self, exchange: Exchange, delivery_id: str) -> Refusal | None:
         again = await self._service.retry(delivery_id, force=False)
@@ -140,6 +133,24 @@ def delivery_json(delivery: Delivery) -> dict[str, object]:
     if delivery.response_status:
         told["response"] = {"status": delivery.response_status}
     return told
+
+
+def _gone(exchange: Exchange) -> None:
+    """Say that a delivery is forgotten: its time is over."""
+    fields = [b"Content-Type: application/json", b"Cache-Control: no-store"]
+    _relay(exchange, _GONE, fields, b'{"state": "forgotten"}')
+
+
+def _relay_response(exchange: Exchange, shown: ShownDelivery) -> Refusal | None:
+    """Relay what is kept of the upstream's answer."""
+    response = shown.response
+    if response is None:
+        return _NOT_YET
+    fields = [name + b": " + value for name, value in response.headers]
+    if response.body is None:
+        fields.append(b"Holdfast-Body: not_kept")
+    _relay(exchange, response.status, fields, response.body or b"")
+    return None
 
 
 def _relay(exchange: Exchange, status: int, fields: Iterable[bytes], body: bytes) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable
 from proxy.core.clock import Clock
 from proxy.core.recorders import Meter
 from proxy.delivery.dispatcher import FindRoutes
-from proxy.delivery.request import is_repeatable
+from proxy.delivery.request import facts_of
 from proxy.policy.delivery.history import attempts_of_delivery
 from proxy.policy.delivery.state import Delivery, TransitionRefusal
 from proxy.policy.delivery.words import DeliveryState
+from proxy.policy.repeatable import RepeatPermission
 from proxy.stores.deliveries.ports import DeliveryPage, DeliveryStore, Gone, ShownDelivery
 
 _log = logging.getLogger("holdfast")
@@ -50,9 +51,7 @@ class DeliveryService:
         limit: int,
     ) -> DeliveryPage:
         """Return some deliveries, in the order of their acceptance."""
-        return await self._store.page(
-            route=route, state=state, why=why, after=after, limit=limit
-        )
+        return await self._store.page(route=route, state=state, why=why, after=after, limit=limit)
 
     async def retry(self, delivery_id: str, *, force: bool) -> Delivery | TransitionRefusal:
         """Send a delivery now: one that waits, or one that failed, which begins anew.
@@ -78,7 +77,8 @@ class DeliveryService:
         if to is None:
             return False
         attempts = attempts_of_delivery(shown.delivery, shown.runs)
-        return is_repeatable(shown.delivery, attempts, to, self._clock.wall())
+        facts = facts_of(shown.delivery, attempts, to, self._clock.wall())
+        return isinstance(to.rules.may_follow(facts), RepeatPermission)
 
     async def cancel(self, delivery_id: str) -> Delivery | TransitionRefusal:
         """End a delivery that is not being sent."""

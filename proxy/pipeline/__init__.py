@@ -119,8 +119,8 @@ def build(settings: RouteSettings, services: RouteServices) -> Handler:
             clock=services.clock,
         )
         handle = idempotency.handle
-    # 9. Admission to hand-off: outside idempotency, because room is reserved before the body is read,
-    #    which a key needs.
+    # 9. Admission to hand-off: outside idempotency, which reads the whole body: space for it is
+    #    reserved before that.
     if hand_off_rules is not None:
         handle = HandOffAdmission(
             hand_off_rules,

@@ -40,7 +40,7 @@ from proxy.policy.settings import (
     UpstreamSettings,
     UpstreamTls,
 )
-from proxy.stores.deliveries.ports import DeliveryStore
+from proxy.stores.deliveries.ports import DeliverySink
 from proxy.upstream.breakers import Breakers
 from proxy.upstream.upstream import Upstream
 
@@ -153,7 +153,7 @@ class GenerationBuilder:
     """The key of the digests of callers' values, in the names of their buckets."""
     in_flight_keys: InFlightKeys
     dead_letters: DeadLetterSink
-    deliveries: DeliveryStore
+    deliveries: DeliverySink
 
     def build(
         self,

@@ -11,7 +11,7 @@ from proxy.pipeline.retry_waits import RetryWaits
 from proxy.pipeline.throttle.chain import ThrottleChain
 from proxy.pipeline.throttle.throttle import Throttle
 from proxy.policy.retry.budget import Budget
-from proxy.stores.deliveries.ports import DeliveryStore
+from proxy.stores.deliveries.ports import DeliverySink
 from proxy.upstream.upstream import Upstream
 
 
@@ -32,7 +32,7 @@ class RouteServices:
     """Idempotency keys whose owners run in this process."""
     dead_letters: DeadLetterSink
     """Keeps requests that failed for good."""
-    deliveries: DeliveryStore
+    deliveries: DeliverySink
     """Keeps requests that are handed off."""
     delivery_status: str | None
     """The path at which clients ask for their deliveries; None: there is none."""

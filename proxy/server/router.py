@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from proxy.core.exchange import Exchange
-from proxy.core.route import Recorder, Route
+from proxy.core.route import Handler, Recorder, Route
 from proxy.http.fields import RawHeaders
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.policy.caller_fields import hop_for
@@ -30,7 +30,14 @@ class Router:
         "usual_head",
     )
 
-    def __init__(self, settings: Settings, routes: Sequence[Route], unmatched: Recorder) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        routes: Sequence[Route],
+        unmatched: Recorder,
+        deliveries: Handler | None = None,
+    ) -> None:
+        """*deliveries* answers at the path at which clients ask for them, before all routes."""
         self.settings = settings
         self.hop = hop_for(settings)
         """What this proxy calls itself towards clients and upstreams."""
@@ -38,6 +45,10 @@ class Router:
         """Bytes of a head beyond which its size is checked and counted."""
         self.most_ahead = settings.limits.header_bytes + LARGEST_READ
         """Most bytes to parse behind a request that is being served, if no head is complete."""
+        if deliveries is not None and settings.deliveries.status is not None:
+            match = Match(paths=(f"{settings.deliveries.status}/**",))
+            own = RouteSettings(name="_deliveries", match=match, upstream="")
+            routes = (Route(own, deliveries, unmatched), *routes)
         self._routes = tuple(routes)
         self._table = RouteTable(tuple(route.settings.match for route in routes))
         self.unmatched = Route(_UNMATCHED, _no_route, unmatched)

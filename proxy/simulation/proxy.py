@@ -1,5 +1,6 @@
 """All that serves a configuration, in virtual time: no listener, no disk, no other process."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +17,18 @@ from proxy.pipeline.generation import Generation, GenerationBuilder, TlsContexts
 from proxy.pipeline.idempotency.in_flight import InFlightKeys
 from proxy.pipeline.retry_waits import RetryWaits
 from proxy.policy.dead_letter import DeadLetter
+from proxy.policy.delivery.state import Delivery
 from proxy.policy.settings import MemorySettings, Settings
 from proxy.simulation.scripted_peer import ScriptedPeer
+from proxy.stores.deliveries.ports import (
+    Accepted,
+    Mismatch,
+    NewDelivery,
+    NoRoom,
+    Reservation,
+    ShownDelivery,
+)
+from proxy.stores.deliveries.rows import as_accepted
 from proxy.stores.memory import MemoryIdempotencyStore, MemoryLimiterStore
 
 _ADDRESS = "192.0.2.1"
@@ -41,6 +52,7 @@ class SimulatedProxy:
             SilentMeter(),  # type: ignore[abstract]  # an empty body is all that it needs
         )
         self.dead_letters = SimulatedDeadLetters()
+        self.deliveries = SimulatedDeliveries(clock)
         self._in_flight = InFlightKeys(self.store, clock, _UnboundedMemory())
         limiters = MemoryLimiterStore(clock)
         builder = GenerationBuilder(
@@ -51,6 +63,7 @@ class SimulatedProxy:
             limiters.digest_key,
             self._in_flight,
             self.dead_letters,
+            self.deliveries,
         )
         silent = SilentRecorder()  # type: ignore[abstract]  # empty bodies are all that it needs
         self._generation = builder.build(
@@ -110,6 +123,52 @@ class SimulatedDeadLetters:
     def digest(self, content: bytes) -> str:
         """Digest *content*, which is shown to no person."""
         return hashlib.sha256(content).hexdigest()
+
+
+class SimulatedDeliveries:
+    """Accepts deliveries in memory, and delivers none (stores.deliveries.ports.DeliverySink)."""
+
+    state = "up"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.accepted: list[Delivery] = []
+
+    def reserve(self, caller: str, size: int) -> Reservation | NoRoom:
+        """Reserve nothing: there is always space."""
+        del caller, size
+        return _NoReservation()
+
+    async def accept(
+        self, new: NewDelivery, reservation: Reservation | None = None
+    ) -> Accepted | Mismatch | NoRoom:
+        """Keep *new*: none is a duplicate of another."""
+        del reservation
+        now = self._clock.wall()
+        delivery = as_accepted(new, now)
+        self.accepted.append(delivery)
+        return Accepted(delivery)
+
+    async def find_record(self, record: str) -> Delivery | None:
+        """Return the delivery of an idempotency key's record."""
+        return next((each for each in self.accepted if each.record == record), None)
+
+    async def wait_for_end(self, delivery_id: str, seconds: float) -> ShownDelivery | None:
+        """Wait in vain."""
+        del delivery_id
+        await asyncio.sleep(seconds)
+        return None
+
+
+class _NoReservation:
+    """A reservation of nothing."""
+
+    def grow(self, size: int) -> NoRoom | None:
+        del size
+        return None
+
+    def release(self) -> None:
+        pass
 
 
 class _UnboundedMemory:

@@ -28,8 +28,12 @@ from proxy.observe.metrics.snapshot import MetricSource, ProcessSnapshot, Thrott
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind, outcome_label
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult
+from proxy.policy.delivery.line import LinePhase
+from proxy.policy.delivery.words import DeferralReason, DeliveryEnd, DeliveryState
 from proxy.policy.idempotency.record import KnownKeys
 from proxy.policy.reasons import KeyResult, VerdictReason
+from proxy.policy.settings import HandOffWhen
+from proxy.stores.deliveries.ports import RouteDeliveries
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -40,6 +44,8 @@ LATENCY_BOUNDS = (*_MILLISECONDS, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """A sidecar's own share of a request is below a millisecond, an upstream's may be a minute."""
 WAIT_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """A wait is chosen, so it may be next to nothing, or minutes that an upstream asked for."""
+DELAY_BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0, 259200.0)
+"""A delivery is sent at once, or when its upstream is back, days later."""
 STORE_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 """A store is near, and a request gives up on it before a caller would notice."""
 
@@ -64,6 +70,8 @@ KEYED_ROUTE = MetricSubject(ROUTE.labels)
 """A route with idempotency keys."""
 DEAD_LETTER_ROUTE = MetricSubject(ROUTE.labels)
 """A route that keeps dead letters."""
+DELIVERING_ROUTE = MetricSubject(ROUTE.labels)
+"""A route that hands off."""
 UPSTREAM = MetricSubject((Label("upstream"),))
 ROUTE_TO_UPSTREAM = MetricSubject((*ROUTE.labels, *UPSTREAM.labels), parts=(ROUTE, UPSTREAM))
 THROTTLE = MetricSubject((Label("scope", ("route", "upstream")), Label("name")))
@@ -140,6 +148,13 @@ DEAD_LETTERS: MetricSource[tuple[float, Mapping[str, DeadLetterCounts]]] = Metri
 )
 """When they were counted, in monotonic seconds, which all processes of a machine share; and the
 counts by route."""
+DELIVERIES: MetricSource[tuple[float, Mapping[str, RouteDeliveries]]] = MetricSource(
+    # All workers count the same file.
+    "deliveries",
+    merge=lambda parts: max(parts, key=lambda part: part[0]),
+    nothing=lambda: (float("-inf"), {}),
+)
+"""As for dead letters."""
 BUILD: MetricSource[tuple[str, str]] = MetricSource(
     "build", merge=first, nothing=lambda: ("", ""), outlives=True
 )
@@ -168,6 +183,15 @@ def _pending(snapshot: ProcessSnapshot) -> Iterable[Sample]:
     routes, (_, counts) = (route for (route,) in snapshot[LETTERS_KEPT]), snapshot[DEAD_LETTERS]
     for route in dict.fromkeys((*routes, *counts)):
         yield (route,), counts[route].waiting if route in counts else 0
+
+
+def _delivery_states(snapshot: ProcessSnapshot) -> Iterable[Sample]:
+    """Read how many deliveries are in each state; a route that is gone may have left some."""
+    routes, (_, counts) = (route for (route,) in snapshot[ACCEPTED]), snapshot[DELIVERIES]
+    for route in dict.fromkeys((*routes, *counts)):
+        states = counts[route].states if route in counts else {}
+        for state in DeliveryState:
+            yield (route, state), states.get(state, 0)
 
 
 # The rows: first what counts requests.
@@ -325,6 +349,89 @@ LETTERS_DROPPED: Counted[dict[str, int]] = Counted(
     keys=("lost", "expired"),
     to_labels=lambda _: (),
 )
+# Deliveries.
+
+DELIVERY_STATES = Derived(
+    "holdfast_deliveries",
+    "Deliveries on disk, by their state.",
+    labels=(*ROUTE.labels, Label("state", tuple(DeliveryState))),
+    read=_delivery_states,
+)
+DELIVERY_BYTES = Derived(
+    "holdfast_deliveries_bytes",
+    "Bytes of the deliveries that are open or have failed.",
+    labels=ROUTE.labels,
+    read=lambda snapshot: (
+        ((route,), counts.size) for route, counts in snapshot[DELIVERIES][1].items()
+    ),
+)
+DELIVERIES_OLDEST = Derived(
+    "holdfast_deliveries_oldest_timestamp_seconds",
+    "When the oldest open delivery was accepted; absent while there is none.",
+    labels=ROUTE.labels,
+    read=lambda snapshot: (
+        ((route,), counts.oldest)
+        for route, counts in snapshot[DELIVERIES][1].items()
+        if counts.oldest
+    ),
+)
+ACCEPTED: Counted[dict[str, int]] = Counted(
+    "holdfast_deliveries_accepted_total",
+    "Requests that were handed off, by when a route does so.",
+    subject=DELIVERING_ROUTE,
+    labels=(Label("when", tuple(HandOffWhen)),),
+)
+NOT_ACCEPTED: Counted[dict[str, int]] = Counted(
+    "holdfast_deliveries_refused_total",
+    "Requests that were to be handed off, and were not, by the reason.",
+    subject=DELIVERING_ROUTE,
+    labels=(Label("reason", ("credentials", "too_large", "queue_full", "not_durable")),),
+)
+DELIVERIES_ENDED: Counted[dict[str, int]] = Counted(
+    "holdfast_deliveries_ended_total",
+    "Deliveries that have ended, by how.",
+    subject=DELIVERING_ROUTE,
+    labels=(Label("result", ("delivered", "failed", "cancelled")),),
+)
+DELIVERY_RUNS: Counted[dict[str, int]] = Counted(
+    "holdfast_delivery_runs_total",
+    "Tries of deliveries, by what followed and why.",
+    subject=DELIVERING_ROUTE,
+    keys=(),
+    labels=(Label("why", (*VerdictReason, *DeliveryEnd, "deferred")),),
+)
+DEFERRALS: Counted[dict[str, int]] = Counted(
+    "holdfast_delivery_deferrals_total",
+    "Times that deliveries were put off without using an attempt, by the reason.",
+    subject=DELIVERING_ROUTE,
+    labels=(Label("reason", tuple(DeferralReason)),),
+)
+RECOVERED: Counted[dict[str, int]] = Counted(
+    "holdfast_delivery_recovered_total",
+    "Deliveries that were being sent when their process died, by what became of them.",
+    subject=DELIVERING_ROUTE,
+    labels=(Label("outcome", ("retried", "uncertain")),),
+)
+DELIVERY_DELAY: Counted[Histogram] = Counted(
+    "holdfast_delivery_delay_seconds",
+    "From the acceptance of a delivery until it was delivered.",
+    subject=DELIVERING_ROUTE,
+    bounds=DELAY_BOUNDS,
+)
+DELIVERY_LAG: Counted[Histogram] = Counted(
+    "holdfast_delivery_lag_seconds",
+    "From when a delivery was first due until it was sent.",
+    subject=DELIVERING_ROUTE,
+    bounds=WAIT_BOUNDS,
+)
+DELIVERY_LINES: Given[Mapping[str, LinePhase]] = Given(
+    "holdfast_delivery_line",
+    "Whether deliveries go to the upstream: 0 open, 1 ramping up, 2 closed.",
+    labels=UPSTREAM.labels,
+    merge=by_key(max),  # one worker delivers; the lines of the others are open
+    nothing=dict,
+)
+
 REPLAYS: Counted[dict[ReplayResult, int]] = Counted(
     "holdfast_dead_letter_replays_total",
     "Replays of dead letters, by how they ended.",

@@ -224,19 +224,21 @@ class Metrics:
         retries: bool = False,
         keys: bool = False,
         dead_letters: bool = False,
+        deliveries: bool = False,
     ) -> RouteRecorder:
         """Make the recorder of the route *name*, going on with its series if it has any.
 
         *upstreams* are all that the route may try: its own, and that of its fallback. *log*
         is called with every finished request; without it logging costs nothing. A route
         without *retries* shows no verdicts and no waits, one without *keys* no results of
-        keys, one without *dead_letters* none of those.
+        keys, one without *dead_letters* or *deliveries* none of those.
         """
         is_shown: dict[MetricSubject, bool] = {
             families.ROUTE: True,
             families.RETRYING_ROUTE: retries,
             families.KEYED_ROUTE: keys,
             families.DEAD_LETTER_ROUTE: dead_letters,
+            families.DELIVERING_ROUTE: deliveries,
         }
         series = {
             metric.name: self._series(metric, name) if is_shown[metric.subject] else metric.new()
@@ -286,14 +288,21 @@ class Metrics:
 
         A route that is not configured any more, but has left something, gets all its series anew.
         """
-        kind = families.COUNTED[metric].subject
-        subject, label = labels[: len(kind.labels)], "".join(labels[len(kind.labels) :])
-        counted = self._counted[metric]
+        size = len(families.COUNTED[metric].subject.labels)
+        _add(self._series_of(metric, labels[:size]), "".join(labels[size:]), by)
+
+    def observe(self, metric: str, seconds: float, *labels: str) -> None:
+        """Add *seconds* to the histogram of *metric* that has these *labels*."""
+        self._series_of(metric, labels).observe(seconds)
+
+    def _series_of(self, metric: str, subject: tuple[str, ...]) -> Any:  # noqa: ANN401 - by metric
+        """Return the series of *metric* for *subject*, which gets all its series if it has none."""
+        kind, counted = families.COUNTED[metric].subject, self._counted[metric]
         if subject not in counted:
             for other in families.COUNTED.values():
                 if other.subject is kind:
                     self._series(other, *subject)
-        _add(counted[subject], label, by)
+        return counted[subject]
 
     def keep_only(self, configured: Mapping[MetricSubject, Collection[tuple[str, ...]]]) -> None:
         """Drop the series of all subjects but those *configured*, after a reload.

@@ -25,7 +25,7 @@ from proxy.pipeline.hand_off.answers import NOT_DURABLE, queue_full
 from proxy.policy.caller_fields import display_name
 from proxy.policy.delivery.acceptance import Acceptance, HandOffRules, NotHandedOff
 from proxy.policy.settings import HandOffWhen
-from proxy.stores.deliveries.ports import DeliveryStore, NoRoom, Reservation
+from proxy.stores.deliveries.ports import DeliverySink, NoRoom, Reservation
 
 FIRST_PIECE = 64 * 1024
 """Bytes that are reserved for a body whose length is not known."""
@@ -65,7 +65,7 @@ class HandOffAdmission:
         self,
         rules: HandOffRules,
         inner: Handler,
-        store: DeliveryStore,
+        store: DeliverySink,
         *,
         caller: Callable[[Exchange], str],
         has_known_key: Callable[[Exchange], Awaitable[bool]] | None,
@@ -160,6 +160,6 @@ def _not_accepted(acceptance: Acceptance) -> Refusal:
     names = " and ".join(map(display_name, acceptance.fields))
     return Refusal(
         RefusalReason.BAD_REQUEST,
-        f"This route does not store credentials: send the request without {names}. Its operator can "
-        "let the route set them (headers.request.set), or write hand_off: {credentials: store}.",
+        f"This route does not store credentials: send the request without {names}. An operator "
+        "can let the route set them (headers.request.set), or write hand_off: {credentials: store}.",
     )

@@ -51,7 +51,7 @@ from proxy.stores import StoreError
 from proxy.stores.deliveries.ports import (
     Accepted,
     AcceptUncertain,
-    DeliveryStore,
+    DeliverySink,
     Mismatch,
     NewDelivery,
     NoRoom,
@@ -105,7 +105,7 @@ class HandOff:
         rules: HandOffRules,
         inner: Handler,
         *,
-        store: DeliveryStore,
+        store: DeliverySink,
         sink: DeadLetterSink,
         caller: Callable[[Exchange], str],
         status_path: str | None,
@@ -302,7 +302,14 @@ class HandOff:
             return _NO_FILE
         if delivery is None:
             return None
-        if delivery.fingerprint != key.claim.fingerprint:
+        return self._answer_for(exchange, delivery, key.claim.fingerprint)
+
+    def _answer_for(
+        self, exchange: Exchange, delivery: Delivery, fingerprint: bytes
+    ) -> Refusal | None:
+        """Answer a request whose key *delivery* has, unless that leaves the key free."""
+        keys = self._key_settings
+        if delivery.fingerprint != fingerprint:
             return self._mismatch(exchange)
         now = self._clock.wall()
         is_result = delivery.state is DeliveryState.DELIVERED and now < delivery.ended + keys.ttl

@@ -197,9 +197,7 @@ class Idempotency:
         owner, hand_off = new_owner_token(), exchange.hand_off
         if hand_off is not None and hand_off.comes_first:
             owner = ENQUEUES + owner
-        return make(
-            Claim, (name, owner, same, route, lease, ttl, takes_over, "", caller, scope)
-        )
+        return make(Claim, (name, owner, same, route, lease, ttl, takes_over, "", caller, scope))
 
     async def has_known_key(self, exchange: Exchange) -> bool:
         """Say whether the key of *exchange* has a record, before its body is read."""
@@ -316,13 +314,13 @@ class Idempotency:
         result = await self._join(exchange, flight) if self._waits else None
         if result is None:
             return self._refuse_duplicate(exchange, _BUSY)
-        if result is Promotion.YOURS and _enqueues(flight.claim) and not _enqueues(claim):
+        if result is Promotion.YOURS:
+            if not _enqueues(flight.claim) or _enqueues(claim):
+                return await self._take_over(exchange, flight)
             # The flight's claim promises that nothing is sent before a delivery is on disk.
             ending = Ending(None, self._settings.ttl)
             await self._in_flight.settle(flight, ending, Promotion.AGAIN)
-            return await self._claim_and_wait(exchange, claim)
-        if result is Promotion.YOURS:
-            return await self._take_over(exchange, flight)
+            result = Promotion.AGAIN
         if result is Promotion.AGAIN:
             return await self._follow_remote(exchange, claim)
         return await self._answer_with(exchange, result, KeyResult.JOINED)

@@ -67,6 +67,8 @@ class DeliveryRules:
     def __init__(self, settings: HandOffSettings, upstream: UpstreamSettings) -> None:
         self.settings = settings
         self.refused = upstream.refused
+        self.urls = tuple(map(str, upstream.origins))
+        """Where a delivery may be sent to."""
         self._repeat = RepeatRules(upstream, settings.unsafe, settings.timeout)
         self._upstream, self._url = upstream.name, str(upstream.origins[0])
 

@@ -163,31 +163,12 @@ class RouteDeliveries:
     """When the next one is due, in seconds since the epoch; 0: none waits."""
 
 
-class DeliveryStore(Protocol):
-    """Keeps deliveries until their end, and for a while after it."""
+class DeliverySink(Protocol):
+    """Accepts deliveries: all that a request needs of the store."""
 
     @property
     def state(self) -> str:
         """``up`` or ``down``."""
-
-    @property
-    def counts(self) -> Mapping[str, RouteDeliveries]:
-        """By route, as of a moment ago."""
-
-    @property
-    def fill(self) -> float:
-        """What is used of the room, from 0 to 1: of entries or bytes, whichever is more."""
-
-    async def start(self) -> None:
-        """Open the store. Raises StoreError, with a suggestion in its text, if it cannot."""
-
-    async def close(self) -> None:
-        """Finish what was asked for, give up the lock, and leave nothing behind."""
-
-    # To accept.
-
-    def resize(self, entries: int, size: int) -> None:
-        """Change the room, at a reload; what is there stays, though it be more."""
 
     def reserve(self, caller: str, size: int) -> Reservation | NoRoom:
         """Reserve room for one delivery of *size* bytes, before its body is read; at once."""
@@ -209,6 +190,27 @@ class DeliveryStore(Protocol):
 
         It does so, too, when the delivery is to be retried: whoever waits need not go on.
         """
+
+
+class DeliveryStore(DeliverySink, Protocol):
+    """Keeps deliveries until their end, and for a while after it."""
+
+    @property
+    def counts(self) -> Mapping[str, RouteDeliveries]:
+        """By route, as of a moment ago."""
+
+    @property
+    def fill(self) -> float:
+        """What is used of the room, from 0 to 1: of entries or bytes, whichever is more."""
+
+    async def start(self) -> None:
+        """Open the store. Raises StoreError, with a suggestion in its text, if it cannot."""
+
+    async def close(self) -> None:
+        """Finish what was asked for, give up the lock, and leave nothing behind."""
+
+    def resize(self, entries: int, size: int) -> None:
+        """Change the room, at a reload; what is there stays, though it be more."""
 
     # To deliver.
 

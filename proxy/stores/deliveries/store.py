@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -12,6 +13,7 @@ from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
 from proxy.policy.delivery.room import RoomUse
 from proxy.policy.delivery.state import (
+    OPEN,
     Delivery,
     DeliveryRun,
     Outcome,
@@ -96,6 +98,15 @@ class FileDeliveryStore:
 
     def __repr__(self) -> str:
         return f"<deliveries in {self._path}, {self.state}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open."""
+        return self._thread is not None
+
+    async def has_some(self) -> bool:
+        """Say whether the file has deliveries that are not over, without opening it for use."""
+        return await asyncio.to_thread(has_open_deliveries, self._path)
 
     @property
     def state(self) -> str:
@@ -440,3 +451,16 @@ class FileDeliveryStore:
 
 
 _ENDS = frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED, DeliveryState.CANCELLED})
+
+
+def has_open_deliveries(path: str) -> bool:
+    """Say whether the file at *path* has deliveries that are not over."""
+    if not Path(path).is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as db:
+            open_states = ", ".join(f"'{state}'" for state in OPEN)
+            query = f"SELECT 1 FROM deliveries WHERE state IN ({open_states}) LIMIT 1"  # noqa: S608 - our own words
+            return db.execute(query).fetchone() is not None
+    except sqlite3.Error:
+        return False  # an older format, or damaged: whoever needs the file says so
