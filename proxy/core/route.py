@@ -43,6 +43,9 @@ class Recorder(Protocol):
     def finished(self, exchange: "Exchange") -> None:
         """Record a request that has ended; its ``code`` and ``attempts`` are final."""
 
+    def logged(self, exchange: "Exchange") -> None:
+        """Log a try of a delivery: no client got an answer, so no request is counted."""
+
 
 Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
 """Serves one request of a route: relays a response to the client, or returns why it did not."""

@@ -13,6 +13,7 @@ is down) is given back, and costs no attempt.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from copy import copy
@@ -58,8 +59,8 @@ _AFTER_FAULT = 1.0
 """Seconds to wait after the file did not answer."""
 _SETTLE_TIMES = 10
 """How often the end of a try is written, a second apart, if the file does not answer."""
-_NO_ROUTE_FOR = 60.0
-"""Seconds for which a delivery without a route is noted as such."""
+_DEFERRED_FOR = 60.0
+"""Seconds for which it is noted why the deliveries of a route wait, before it is noted again."""
 
 FindRoutes = Callable[[], tuple[Settings, Mapping[str, DeliveryRoute]]]
 """Returns the configuration in force, and the routes that hand off by name."""
@@ -92,6 +93,8 @@ class Dispatcher:
         self._loops: list[asyncio.Task[None]] = []
         self._is_over = False
         self._expire_at = 0.0
+        self._look_at: dict[str, float] = {}
+        """By route, when something is next due as far as is known, in monotonic seconds."""
         self._led_since = 0.0
         self._backlog: dict[str, int] = {}
         """By route, how many were due when this process began to deliver."""
@@ -127,6 +130,8 @@ class Dispatcher:
 
     def reloaded(self) -> None:
         """Look again: routes have changed."""
+        self._look_at.clear()
+        self._held_back.clear()
         self._awake.set()
 
     async def drain(self, grace: float) -> None:
@@ -148,6 +153,7 @@ class Dispatcher:
         """Have a round whenever the store says that there may be work."""
         while True:
             if await self._store.wait_for_work(_LOOK_EVERY):
+                self._look_at.clear()
                 self._awake.set()
 
     async def _run(self) -> None:
@@ -209,15 +215,16 @@ class Dispatcher:
             for name, count in (await self._store.expire()).items():
                 self._meter.count("holdfast_dead_letters_dropped_total", name, "expired", by=count)
         pause = _LOOK_EVERY
-        for name, counts in self._store.counts.items():
-            to = routes.get(name)
-            if to is not None:
+        for name, to in routes.items():
+            if self._look_at.get(name, 0.0) <= now:
                 pause = min(pause, await self._serve(to, settings, routes))
-            elif self._held_back.get(name, 0.0) <= now and any(
-                counts.states.get(state) for state in (_WAITING, _RETRYING)
-            ):
-                self._held_back[name] = now + _NO_ROUTE_FOR / 2
-                await self._defer(name, DeferralReason.NO_ROUTE, _NO_ROUTE_FOR)
+            else:
+                pause = min(pause, self._look_at[name] - now)
+        for name, counts in self._store.counts.items():
+            is_due = name not in routes and self._held_back.get(name, 0.0) <= now
+            if is_due and any(counts.states.get(state) for state in (_WAITING, _RETRYING)):
+                self._held_back[name] = now + _DEFERRED_FOR / 2
+                await self._defer(name, DeferralReason.NO_ROUTE, _DEFERRED_FOR)
         return pause
 
     async def _serve(
@@ -232,11 +239,7 @@ class Dispatcher:
         capacity = line.capacity(now, most=most, under_way=line.under_way)
         capacity = min(capacity, to.hand_off.concurrency - under_way, self._spread(name, now))
         if capacity <= 0:
-            if line.wants_canary(now):
-                await self._test_line(line, to, settings)
-            phase = line.phase(now, most)
-            if phase is LinePhase.CLOSED:
-                await self._defer(name, DeferralReason.UPSTREAM_DOWN, _LOOK_EVERY * 2)
+            await self._test_line(line, to, settings)
             more_at = line.opens_more_at(now)
             return _LOOK_EVERY if more_at is None else max(more_at - now, 0.0)
         held_back = self._held_back.get(name, 0.0) - now
@@ -254,10 +257,12 @@ class Dispatcher:
         for taken in batch.taken:
             self._begin(taken, to, settings)
         if batch.next_due is None:
+            self._look_at[name] = math.inf  # until the store says otherwise
             return _LOOK_EVERY
-        if batch.taken and batch.next_due <= 0:
+        if batch.next_due > 0:
+            self._look_at[name] = now + batch.next_due
+        elif batch.taken:
             await asyncio.sleep(0)  # those taken get their permits first
-            return 0.0
         return max(batch.next_due, 0.0)
 
     def _spread(self, name: str, now: float) -> int:
@@ -282,7 +287,13 @@ class Dispatcher:
     # A line that is closed.
 
     async def _test_line(self, line: UpstreamLine, to: DeliveryRoute, settings: Settings) -> None:
-        """Send one delivery, to see whether the upstream is back."""
+        """Send one delivery of a closed line, if it is time, to see whether the upstream is back."""
+        monotonic = self._clock.monotonic()
+        if line.is_closed and self._held_back.get(to.name, 0.0) <= monotonic:
+            self._held_back[to.name] = monotonic + _DEFERRED_FOR / 2
+            await self._defer(to.name, DeferralReason.UPSTREAM_DOWN, _DEFERRED_FOR)
+        if not line.wants_canary(monotonic):
+            return
         page = await self._store.candidates(to.name, not_tried_for=0.0)
         now = self._clock.wall()
         canary = line.choose_canary(
@@ -315,6 +326,7 @@ class Dispatcher:
         def ended(done: "asyncio.Task[None]") -> None:
             del self._sending[done]
             line.under_way -= 1
+            self._look_at.pop(to.name, None)
             self._awake.set()
             if not done.cancelled() and done.exception() is not None:
                 _log.error(
@@ -372,7 +384,6 @@ class Dispatcher:
         delivery = exchange.delivery
         if under_way.is_cut:
             return NotSent(DeferralReason.DRAINING, 0.0)
-        to.route.recorder.started()
         may_wait = line.has_its_turn
         is_first = not delivery.tries and not exchange.earlier_attempts
         under_way.exchange = exchange

@@ -1,6 +1,7 @@
 """The exchange of a delivery that is sent, without a client."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from proxy.core.client_identity import ClientIdentity
 from proxy.core.clientless import ClientlessExchange, CompleteBody
@@ -28,6 +29,15 @@ def read_delivery(
     if isinstance(head, Refusal):
         return head
     return DeliveryExchange(taken, head, route, clock, earlier=earlier, settings=settings)
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Names the delivery of which this is a try (core.ports.HandOffTicket)."""
+
+    delivery_id: str
+    comes_first: bool = True
+    result_lasts: float = 0.0
 
 
 class DeliveryExchange(ClientlessExchange):
@@ -66,6 +76,7 @@ class DeliveryExchange(ClientlessExchange):
             body=CompleteBody(body) if body else None,
         )
         self.delivery = delivery
+        self.hand_off = _Sent(delivery.id)
         self.earlier_attempts = earlier
         hand_off = route.settings.hand_off
         self._limit = 0 if hand_off is None else hand_off.keep_response
@@ -94,6 +105,11 @@ class DeliveryExchange(ClientlessExchange):
             self._kept += pieces
         else:
             self._kept.clear()
+
+    def finish(self) -> None:
+        """Log the try: no client was answered, so that it counts as no request."""
+        self.duration = self._clock.monotonic() - self.started
+        self.route.recorder.logged(self)
 
     def kept_response(self) -> DeliveredResponse | None:
         """Return what is kept of the upstream's answer; None if there is none."""

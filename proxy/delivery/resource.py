@@ -154,5 +154,7 @@ def _relay_response(exchange: Exchange, shown: ShownDelivery) -> Refusal | None:
 
 
 def _relay(exchange: Exchange, status: int, fields: Iterable[bytes], body: bytes) -> None:
+    fields = list(fields)
     head = own_head(exchange.method, status, fields, len(body))
+    head.has_date = any(field.lower().startswith(b"date:") for field in fields)
     exchange.relay_head(head, [body] if head.has_body else [], complete=True)

@@ -14,6 +14,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from proxy.core.attempt_json import attempt_json, start_in_request
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
+from proxy.core.ports import HandOffTicket
 from proxy.http.refusal import Refusal
 from proxy.http.target import readable_target
 from proxy.observe.logs.line_writer import LineWriter
@@ -38,6 +39,8 @@ class AccessLog:
         fallback = '"fallback":true,' if exchange.fallback else ""
         dead_letter = f'"dead_letter":"{exchange.dead_letter}",' if exchange.dead_letter else ""
         replay = '"replay":true,' if exchange.is_replay else ""
+        hand_off = exchange.hand_off
+        delivery = "" if hand_off is None or not hand_off.delivery_id else _delivery(hand_off)
         has_key = exchange.key_result is not None or exchange.record
         key = _key(exchange) if has_key else ""
         started = exchange.started
@@ -52,7 +55,7 @@ class AccessLog:
             f'"route":{quoted(route)},"method":{quoted(exchange.method[:_LONGEST_TEXT])},'
             f'"path":{quoted(_path(exchange.target))},"code":{exchange.code},'
             f'"duration_ms":{exchange.duration * 1000:.3f},"bytes":{exchange.bytes_sent},'
-            f'"client":{quoted(exchange.peer)},{refused}{fallback}{key}{dead_letter}{replay}'
+            f'"client":{quoted(exchange.peer)},{refused}{fallback}{key}{dead_letter}{replay}{delivery}'
             f'"attempts":[{attempts}]}}\n'
         )
 
@@ -69,6 +72,10 @@ class AccessLog:
 def _refusal(refusal: Refusal) -> str:
     cause = f'"cause":"{refusal.cause}",' if refusal.cause else ""
     return f'"refusal":"{refusal.reason.value}",{cause}'
+
+
+def _delivery(hand_off: HandOffTicket) -> str:
+    return f'"delivery":"{hand_off.delivery_id}",'
 
 
 def _key(exchange: Exchange) -> str:

@@ -397,7 +397,6 @@ DELIVERY_RUNS: Counted[dict[str, int]] = Counted(
     "holdfast_delivery_runs_total",
     "Tries of deliveries, by what followed and why.",
     subject=DELIVERING_ROUTE,
-    keys=(),
     labels=(Label("why", (*VerdictReason, *DeliveryEnd, "deferred")),),
 )
 DEFERRALS: Counted[dict[str, int]] = Counted(

@@ -124,6 +124,11 @@ class RouteRecorder:
         if self._log is not None:
             self._log(self._name, exchange)
 
+    def logged(self, exchange: Exchange) -> None:
+        """Log a try of a delivery where the route logs its requests; count nothing."""
+        if self._log is not None:
+            self._log(self._name, exchange)
+
     def _count_unusual(self, method: str, code: int) -> None:
         """Count the first request with this method and code, or one with an unknown method."""
         key = (method if method in KNOWN_METHODS else OTHER_METHOD, code)

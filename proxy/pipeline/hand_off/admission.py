@@ -160,6 +160,6 @@ def _not_accepted(acceptance: Acceptance) -> Refusal:
     names = " and ".join(map(display_name, acceptance.fields))
     return Refusal(
         RefusalReason.BAD_REQUEST,
-        f"This route does not store credentials: send the request without {names}. An operator "
-        "can let the route set them (headers.request.set), or write hand_off: {credentials: store}.",
+        f"This route does not store credentials: send the request without {names}, or "
+        "let the route set them (headers.request.set), or write hand_off: {credentials: store}.",
     )

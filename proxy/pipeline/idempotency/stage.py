@@ -314,14 +314,13 @@ class Idempotency:
         result = await self._join(exchange, flight) if self._waits else None
         if result is None:
             return self._refuse_duplicate(exchange, _BUSY)
-        if result is Promotion.YOURS:
-            if not _enqueues(flight.claim) or _enqueues(claim):
-                return await self._take_over(exchange, flight)
-            # The flight's claim promises that nothing is sent before a delivery is on disk.
-            ending = Ending(None, self._settings.ttl)
-            await self._in_flight.settle(flight, ending, Promotion.AGAIN)
-            result = Promotion.AGAIN
-        if result is Promotion.AGAIN:
+        if result is Promotion.YOURS and (_enqueues(claim) or not _enqueues(flight.claim)):
+            return await self._take_over(exchange, flight)
+        if isinstance(result, Promotion):
+            if result is Promotion.YOURS:
+                # The flight's claim promises that nothing is sent before a delivery is on disk.
+                ending = Ending(None, self._settings.ttl)
+                await self._in_flight.settle(flight, ending, Promotion.AGAIN)
             return await self._follow_remote(exchange, claim)
         return await self._answer_with(exchange, result, KeyResult.JOINED)
 

@@ -103,6 +103,11 @@ class Line:
     def __repr__(self) -> str:
         return f"<line {self._phase.name.lower()}>"
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether only canaries are sent."""
+        return self._phase is LinePhase.CLOSED
+
     def phase(self, now: float, most: int) -> LinePhase:
         """Return how the line stands, where *most* deliveries may be under way in all."""
         self._ramp(now, most)
