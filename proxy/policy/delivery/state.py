@@ -229,40 +229,33 @@ def settle(
     """End a try; *run* is its record. What may have run before stays so."""
     if delivery.state is not DeliveryState.SENDING:
         return TransitionRefusal.NOT_SENDING
-    tried = replace(
-        delivery,
-        sending_to=(),
-        tries=delivery.tries + 1,
-        may_have_run=delivery.may_have_run or (run is not None and run.may_have_run),
-        ran_at=_union(delivery.ran_at, () if run is None else run.urls),
-        version=delivery.version + 1,
-    )
+    ran = run is not None and run.may_have_run
+    tried: dict[str, object] = {
+        "sending_to": (),
+        "tries": delivery.tries + 1,
+        "may_have_run": delivery.may_have_run or ran,
+        "ran_at": _union(delivery.ran_at, () if run is None else run.urls),
+        "version": delivery.version + 1,
+    }
     match settlement:
         case Delivered(response):
-            return replace(
-                _ended(tried, DeliveryState.DELIVERED, now),
-                attempts=delivery.attempts + 1,
-                why="",
-                error="",
-                response_status=0 if response is None else response.status,
-            )
+            tried |= _end(delivery, DeliveryState.DELIVERED, now)
+            tried["attempts"] = delivery.attempts + 1
+            tried["why"] = tried["error"] = ""
+            tried["response_status"] = 0 if response is None else response.status
         case Retry(delay, why, error, counts, deferred):
-            return replace(
-                tried,
-                state=DeliveryState.RETRYING,
-                attempts=delivery.attempts + counts,
-                due=now + delay,
-                why=why,
-                error=error,
-                deferred=deferred,
-            )
+            tried |= {
+                "state": DeliveryState.RETRYING,
+                "attempts": delivery.attempts + counts,
+                "due": now + delay,
+                "why": why,
+                "error": error,
+                "deferred": deferred,
+            }
         case Failed(why, error, _, counts):
-            return replace(
-                _ended(tried, DeliveryState.FAILED, now),
-                attempts=delivery.attempts + counts,
-                why=why,
-                error=error,
-            )
+            tried |= _end(delivery, DeliveryState.FAILED, now)
+            tried |= {"attempts": delivery.attempts + counts, "why": why, "error": error}
+    return replace(delivery, **tried)  # type: ignore[arg-type]  # its own fields, put together above
 
 
 def cancel(delivery: Delivery, now: float) -> Outcome:
@@ -351,21 +344,26 @@ def _pending_state(delivery: Delivery) -> DeliveryState:
     return DeliveryState.RETRYING if delivery.tries else DeliveryState.WAITING
 
 
+def _end(delivery: Delivery, state: DeliveryState, now: float) -> dict[str, object]:
+    """Return what is different at the end: the credentials are wiped, and nothing is deferred."""
+    headers = delivery.headers
+    if delivery.wiped:
+        headers = tuple(
+            field for field in headers if field[0].lower().decode("latin-1") not in delivery.wiped
+        )
+    is_failed, letter = state is DeliveryState.FAILED, delivery.letter
+    ttl = delivery.ttl if letter is None or not is_failed else letter.ttl
+    return {
+        "state": state,
+        "headers": headers,
+        "deferred": None,
+        "ended": now,
+        "expires": now + ttl,
+    }
+
+
 def _ended(delivery: Delivery, state: DeliveryState, now: float) -> Delivery:
-    """Return *delivery* at its end: the credentials are wiped, and nothing is deferred."""
-    wiped = frozenset(delivery.wiped)
-    is_letter = state is DeliveryState.FAILED and delivery.letter is not None
-    ttl = delivery.letter.ttl if is_letter and delivery.letter is not None else delivery.ttl
-    return replace(
-        delivery,
-        state=state,
-        headers=tuple(
-            field for field in delivery.headers if field[0].lower().decode("latin-1") not in wiped
-        ),
-        deferred=None,
-        ended=now,
-        expires=now + ttl,
-    )
+    return replace(delivery, **_end(delivery, state, now))  # type: ignore[arg-type]  # as in settle()
 
 
 def _union(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,8 +62,8 @@ BATCH = 200
 _MOST_RUNS = 100
 """Tries that are kept of one delivery, besides all that may have run."""
 _DONE = frozenset({DeliveryState.DELIVERED, DeliveryState.CANCELLED})
-"""States in which neither the body nor the header fields are needed any more."""
-_TAKES_ROOM = "state IN ('waiting', 'sending', 'retrying', 'failed')"
+"""States in which the body is not needed any more."""
+_TAKES_ROOM = "state != 'delivered' AND state != 'cancelled'"
 _SELECT = f"SELECT {COLUMNS.names} FROM deliveries"  # noqa: S608 - constants
 
 
@@ -231,7 +231,8 @@ class DeliveryTable:
         after = transitions.settle(taken, settlement, run, self._file_clock.now() + correction)
         response = settlement.response if isinstance(settlement, Delivered) else None
         headers = "" if response is None else headers_text(response.headers)
-        weight = len(headers) + len(b"" if response is None else response.body or b"")
+        weight = _size(taken) + len(headers)
+        weight += len(b"" if response is None else response.body or b"")
         written = self._write_once(taken, after, correction, weight)
         if isinstance(written, TransitionRefusal) or written is not after:
             return written
@@ -274,12 +275,12 @@ class DeliveryTable:
         """
         values = changes(after, correction)
         if after.state in _DONE:
-            values.update(headers="[]", weight=weight)
-        columns = ", ".join(f"{name} = :{name}" for name in values)
+            values["weight"] = weight
+        columns = ", ".join([f"{name} = :{name}" for name in values])
         is_written = self._run(
             f"UPDATE deliveries SET owner = '', {columns}"  # noqa: S608 - constants
-            " WHERE id = :id AND version = :seen AND state = :was",
-            {**values, "id": before.id, "seen": before.version, "was": before.state.value},
+            " WHERE id = :id AND version = :seen",
+            {**values, "id": before.id, "seen": before.version},
         ).rowcount
         if not is_written:
             return False
@@ -609,6 +610,11 @@ class DeliveryTable:
                 0.0 if due is None else due + correction,
             )
         return Counted(found, used)
+
+
+def _size(delivery: Delivery) -> int:
+    """Return about the bytes that are kept of a delivery without its body."""
+    return len(delivery.target) + sum(len(name) + len(value) for name, value in delivery.headers)
 
 
 def _read_cursor(text: str) -> tuple[float, str]:

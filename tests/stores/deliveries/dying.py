@@ -22,7 +22,7 @@ _fatal = ""
 
 
 def _traced(*args: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401 - as connect() has them
-    db = _connect(*args, **options)
+    db: sqlite3.Connection = _connect(*args, **options)
 
     def about_to_run(statement: str) -> None:
         if _fatal and _fatal in statement:

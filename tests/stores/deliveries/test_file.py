@@ -41,7 +41,7 @@ def content(folder: Path) -> bytes:
 
 
 async def accepted_until_full(store: DeliveryStore) -> list[str]:
-    ids = []
+    ids: list[str] = []
     for turn in range(10_000):
         one = new(body=bytes(9000), caller=f"{turn % 8}")
         try:
@@ -231,7 +231,7 @@ async def test_credentials_are_wiped_at_the_end(tmp_path: Path, end: str) -> Non
 async def test_a_file_that_does_not_answer_fails_in_time_and_is_used_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(tmp_path, patience=0.3) as store:
+    async with opened(tmp_path, patience=1.0) as store:
         one = await accepted(store)
         with locked(tmp_path):
             with pytest.raises(FileFailure):
@@ -256,7 +256,7 @@ async def test_no_answer_in_time_is_an_uncertain_acceptance(tmp_path: Path) -> N
             loop.call_soon_threadsafe(begun.set)
             asyncio.run_coroutine_threadsafe(release.wait(), loop).result(20)
 
-        slow = asyncio.ensure_future(store._ask(wait_for_the_disk))  # type: ignore[arg-type]  # needs no table
+        slow = asyncio.ensure_future(store._ask(wait_for_the_disk))
         await begun.wait()
         with pytest.raises(AcceptUncertain):
             await store.accept(new())
