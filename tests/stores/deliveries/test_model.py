@@ -29,9 +29,9 @@ from proxy.policy.delivery.state import (
     Delivered,
     DeliveredResponse,
     Delivery,
-    Failed,
+    FailedForGood,
     LetterTerms,
-    Retry,
+    RetryLater,
     TransitionRefusal,
 )
 from proxy.policy.delivery.words import DeliveryState
@@ -42,7 +42,7 @@ from proxy.stores.deliveries import (
     FileDeliveryStore,
     Gone,
     Mismatch,
-    NoRoom,
+    NoCapacity,
     ShownDelivery,
 )
 from tests.stores.deliveries.kit import DAY, DID_NOT_RUN, RAN, URL, Times, new
@@ -155,7 +155,7 @@ class Engine(RuleBasedStateMachine):
             assert isinstance(answer, Accepted)
             assert (answer.delivery.id, answer.is_duplicate) == (first, True)
         elif held >= MOST:
-            assert isinstance(answer, NoRoom)
+            assert isinstance(answer, NoCapacity)
         else:
             assert isinstance(answer, Accepted)
             assert (answer.delivery.id, answer.is_duplicate) == (one.id, False)
@@ -212,9 +212,9 @@ class Engine(RuleBasedStateMachine):
                     done = Delivered(DeliveredResponse(200, (), b""))
                     answer = self._run(store.settle(taken, done, run))
                 case "retrying":
-                    answer = self._run(store.settle(taken, Retry(30, "x"), run))
+                    answer = self._run(store.settle(taken, RetryLater(30, "x"), run))
                 case _:
-                    answer = self._run(store.settle(taken, Failed("x"), run))
+                    answer = self._run(store.settle(taken, FailedForGood("x"), run))
             if not is_owner:
                 assert answer is TransitionRefusal.NOT_SENDING or isinstance(answer, Delivery)
                 return  # and the invariants say that nothing has changed
