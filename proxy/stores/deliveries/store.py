@@ -41,7 +41,7 @@ from proxy.stores.deliveries.ports import (
 from proxy.stores.deliveries.table import DeliveryTable
 from proxy.stores.sqlite_file.presence import Presence
 from proxy.stores.sqlite_file.reserve import Reserve
-from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job, NoAnswer
+from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job, NoAnswerInTime
 
 _log = logging.getLogger("holdfast")
 
@@ -181,7 +181,7 @@ class FileDeliveryStore:
         most = self._capacity.most
         try:
             accepted = await self._ask(lambda table: table.accept(new, most))
-        except NoAnswer as error:
+        except NoAnswerInTime as error:
             raise AcceptUncertain(str(error)) from error
         finally:
             if reservation is not None:

@@ -168,7 +168,7 @@ def test_a_retry_is_due_after_its_delay_and_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "ttl", "why"),
+    ("after", "ttl", "reason"),
     [
         (of(settle(SENDING, OK, RAN, NOW)), 60, ""),
         (of(settle(SENDING, FailedForGood("rejected", "404"), RAN, NOW)), 600, "rejected"),
