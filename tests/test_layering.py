@@ -85,7 +85,10 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "caller_fields": {"settings", "throttle"},
         "retry": {"attempt", "reasons", "repeatable", "settings", "window"},
         "idempotency": {"attempt", "repeatable", "settings"},
-        "delivery": {"attempt", "failure_category", "fair_share", "reasons", "repeatable", "retry", "settings"},
+        "delivery": {
+            *("attempt", "failure_category", "fair_share", "reasons"),
+            *("repeatable", "retry", "settings"),
+        },
         "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
         "delivery": {"attempt", "dead_letter", "reasons", "repeatable", "retry", "settings"},
     },

@@ -35,8 +35,8 @@ from proxy.policy.delivery.state import (
     Delivered,
     Delivery,
     DeliveryRun,
-    Failed,
-    Retry,
+    FailedForGood,
+    RetryLater,
     Settlement,
     TransitionRefusal,
 )
@@ -88,6 +88,8 @@ class Dispatcher:
         self._sending: dict[asyncio.Task[None], _Try] = {}
         self._held_back: dict[str, float] = {}
         """By route, until when no permit is to be had, in monotonic seconds."""
+        self._noted: dict[str, float] = {}
+        """By route, until when it is on disk why its deliveries wait, in monotonic seconds."""
         self._forgiven: dict[str, int] = {}
         """Attempts that deliveries have back: the upstream was down for all."""
         self._loops: list[asyncio.Task[None]] = []
@@ -132,6 +134,7 @@ class Dispatcher:
         """Look again: routes have changed."""
         self._look_at.clear()
         self._held_back.clear()
+        self._noted.clear()
         self._awake.set()
 
     async def drain(self, grace: float) -> None:
@@ -221,10 +224,9 @@ class Dispatcher:
             else:
                 pause = min(pause, self._look_at[name] - now)
         for name, counts in self._store.counts.items():
-            is_due = name not in routes and self._held_back.get(name, 0.0) <= now
-            if is_due and any(counts.states.get(state) for state in (_WAITING, _RETRYING)):
-                self._held_back[name] = now + _DEFERRED_FOR / 2
-                await self._defer(name, DeferralReason.NO_ROUTE, _DEFERRED_FOR)
+            is_open = any(counts.states.get(state) for state in (_WAITING, _RETRYING))
+            if is_open and name not in routes:
+                await self._note_deferral(name, DeferralReason.NO_ROUTE)
         return pause
 
     async def _serve(
@@ -279,6 +281,13 @@ class Dispatcher:
         if not_sent.wait >= _LOOK_EVERY:
             await self._defer(name, not_sent.reason, not_sent.wait)
 
+    async def _note_deferral(self, name: str, reason: DeferralReason) -> None:
+        """Note now and then why what is due on a route waits, for as long as it does."""
+        now = self._clock.monotonic()
+        if self._noted.get(name, 0.0) <= now:
+            self._noted[name] = now + _DEFERRED_FOR / 2
+            await self._defer(name, reason, _DEFERRED_FOR)
+
     async def _defer(self, name: str, reason: DeferralReason, seconds: float) -> None:
         """Note why nothing is sent on a route, for whoever asks."""
         self._meter.count("holdfast_delivery_deferrals_total", name, reason)
@@ -287,11 +296,10 @@ class Dispatcher:
     # A line that is closed.
 
     async def _test_line(self, line: UpstreamLine, to: DeliveryRoute, settings: Settings) -> None:
-        """Send one delivery of a closed line, if it is time, to see whether the upstream is back."""
+        """Send one delivery of a closed line, when it is time, to see if the upstream is back."""
         monotonic = self._clock.monotonic()
-        if line.is_closed and self._held_back.get(to.name, 0.0) <= monotonic:
-            self._held_back[to.name] = monotonic + _DEFERRED_FOR / 2
-            await self._defer(to.name, DeferralReason.UPSTREAM_DOWN, _DEFERRED_FOR)
+        if line.is_closed:
+            await self._note_deferral(to.name, DeferralReason.UPSTREAM_DOWN)
         if not line.wants_canary(monotonic):
             return
         page = await self._store.candidates(to.name, not_tried_for=0.0)
@@ -354,7 +362,7 @@ class Dispatcher:
         if isinstance(permission, DeliveryStep):
             line.withdrawn(delivery.id, self._clock.monotonic())
             await self._settle(
-                delivery, Failed(str(permission.reason), delivery.error, counts=False), None
+                delivery, FailedForGood(str(permission.reason), delivery.error, counts=False), None
             )
             return
         shifted = tuple(_shifted(attempt, offset) for attempt in earlier)
@@ -362,7 +370,9 @@ class Dispatcher:
         if isinstance(exchange, Refusal):
             # Another configuration than today's accepted it.
             line.withdrawn(delivery.id, self._clock.monotonic())
-            failed = Failed(exchange.reason.value, category=FailureCategory.PERMANENT, counts=False)
+            failed = FailedForGood(
+                exchange.reason.value, category=FailureCategory.PERMANENT, counts=False
+            )
             await self._settle(delivery, failed, None)
             return
         self._note_lag(delivery, wall)
@@ -434,9 +444,9 @@ class Dispatcher:
         if step.state is DeliveryState.DELIVERED:
             settlement = Delivered(exchange.kept_response())
         elif step.state is DeliveryState.FAILED:
-            settlement = Failed(reason, error, _category(attempt, rules), step.counts)
+            settlement = FailedForGood(reason, error, _category(attempt, rules), step.counts)
         else:
-            settlement = Retry(delay, reason, error, step.counts, step.deferred)
+            settlement = RetryLater(delay, reason, error, step.counts, step.deferred)
         await self._settle(delivery, settlement, self._run_record(exchange, step, rules.refused))
 
     def _blame(
@@ -536,7 +546,7 @@ class Dispatcher:
             delivery.id,
             delivery.route,
             result,
-            delivery.why,
+            delivery.reason,
         )
         if delivery.state is DeliveryState.FAILED and delivery.letter is not None:
             self._meter.count("holdfast_dead_letters_total", delivery.route)

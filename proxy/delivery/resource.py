@@ -124,8 +124,8 @@ def delivery_json(delivery: Delivery) -> dict[str, object]:
             told["next_attempt"] = timestamp(delivery.due)
     else:
         told["ended"] = timestamp(delivery.ended)
-    if delivery.why:
-        told["why"] = delivery.why
+    if delivery.reason:
+        told["why"] = delivery.reason
     if delivery.deferred is not None:
         told["deferred"] = delivery.deferred.value
     if delivery.state is DeliveryState.FAILED:

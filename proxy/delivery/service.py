@@ -46,12 +46,14 @@ class DeliveryService:
         *,
         route: str | None,
         state: DeliveryState | None,
-        why: str | None,
+        reason: str | None,
         after: str,
         limit: int,
     ) -> DeliveryPage:
         """Return some deliveries, in the order of their acceptance."""
-        return await self._store.page(route=route, state=state, why=why, after=after, limit=limit)
+        return await self._store.page(
+            route=route, state=state, reason=reason, after=after, limit=limit
+        )
 
     async def retry(self, delivery_id: str, *, force: bool) -> Delivery | TransitionRefusal:
         """Send a delivery now: one that waits, or one that failed, which begins anew.

@@ -22,10 +22,10 @@ from proxy.policy.settings import MemorySettings, Settings
 from proxy.simulation.scripted_peer import ScriptedPeer
 from proxy.stores.deliveries.ports import (
     Accepted,
+    CapacityReservation,
     Mismatch,
     NewDelivery,
-    NoRoom,
-    Reservation,
+    NoCapacity,
     ShownDelivery,
 )
 from proxy.stores.deliveries.rows import as_accepted
@@ -134,14 +134,14 @@ class SimulatedDeliveries:
         self._clock = clock
         self.accepted: list[Delivery] = []
 
-    def reserve(self, caller: str, size: int) -> Reservation | NoRoom:
+    def reserve(self, caller: str, size: int) -> CapacityReservation | NoCapacity:
         """Reserve nothing: there is always space."""
         del caller, size
         return _NoReservation()
 
     async def accept(
-        self, new: NewDelivery, reservation: Reservation | None = None
-    ) -> Accepted | Mismatch | NoRoom:
+        self, new: NewDelivery, reservation: CapacityReservation | None = None
+    ) -> Accepted | Mismatch | NoCapacity:
         """Keep *new*: none is a duplicate of another."""
         del reservation
         now = self._clock.wall()
@@ -163,7 +163,7 @@ class SimulatedDeliveries:
 class _NoReservation:
     """A reservation of nothing."""
 
-    def grow(self, size: int) -> NoRoom | None:
+    def grow(self, size: int) -> NoCapacity | None:
         del size
         return None
 

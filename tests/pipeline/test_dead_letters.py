@@ -309,7 +309,9 @@ async def test_also_if_our_own_time_is_up() -> None:
             file = proxy.config.parent / "state" / "letters.db"
             await proxy.app.drain()
             with sqlite3.connect(file) as db:
-                row = db.execute("SELECT error, may_have_run, body FROM deliveries, bodies").fetchone()
+                row = db.execute(
+                    "SELECT error, may_have_run, body FROM deliveries, bodies"
+                ).fetchone()
             db.close()
             assert row == ("cancelled", 1, b"pay")
 

@@ -25,7 +25,7 @@ from proxy.pipeline.hand_off.answers import NOT_DURABLE, queue_full
 from proxy.policy.caller_fields import display_name
 from proxy.policy.delivery.acceptance import Acceptance, HandOffRules, NotHandedOff
 from proxy.policy.settings import HandOffWhen
-from proxy.stores.deliveries.ports import DeliverySink, NoRoom, Reservation
+from proxy.stores.deliveries.ports import CapacityReservation, DeliverySink, NoCapacity
 
 FIRST_PIECE = 64 * 1024
 """Bytes that are reserved for a body whose length is not known."""
@@ -50,9 +50,9 @@ class Ticket:
     """What the client asked for; None: it did not."""
     result_lasts: float = 0.0
     comes_first: bool = False
-    no_room: NoRoom | None = None
+    no_capacity: NoCapacity | None = None
     """Why nothing is reserved: only a duplicate can be answered."""
-    reservation: Reservation | None = None
+    reservation: CapacityReservation | None = None
     reserved: int = 0
     """Bytes that are reserved."""
     delivery_id: str = field(default="", init=False)
@@ -130,14 +130,14 @@ class HandOffAdmission:
             # A body that turns out to be too large is sent at once, after all.
             comes_first=length != CHUNKED or is_forced,
         )
-        if isinstance(reservation, NoRoom):
+        if isinstance(reservation, NoCapacity):
             is_duplicate = self._has_known_key is not None and await self._has_known_key(exchange)
             if not is_duplicate:
                 recorder.count("holdfast_deliveries_refused_total", "queue_full")
                 if is_forced:
                     return queue_full(reservation, FULL_FOR)
                 return await self._inner(exchange)
-            ticket.no_room = reservation
+            ticket.no_capacity = reservation
         else:
             ticket.reservation, ticket.reserved = reservation, size
         exchange.hand_off = ticket

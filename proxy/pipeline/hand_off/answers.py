@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.http.response_head import ResponseHead, own_head
 from proxy.policy.delivery.state import Delivery
-from proxy.stores.deliveries.ports import NoRoom
+from proxy.stores.deliveries.ports import NoCapacity
 
 _ACCEPTED = 202
 
@@ -23,10 +23,10 @@ _CALLER_HAS_ITS_SHARE = (
 )
 
 
-def queue_full(no_room: NoRoom, wait: int) -> Refusal:
+def queue_full(no_capacity: NoCapacity, wait: int) -> Refusal:
     """Refuse a request for which there is no room, for *wait* seconds at least."""
-    detail = _CALLER_HAS_ITS_SHARE if no_room.cause == "caller" else _NO_ROOM
-    return Refusal(RefusalReason.QUEUE_FULL, detail, wait=wait, cause=no_room.cause.value)
+    detail = _CALLER_HAS_ITS_SHARE if no_capacity.cause == "caller" else _NO_ROOM
+    return Refusal(RefusalReason.QUEUE_FULL, detail, wait=wait, cause=no_capacity.cause.value)
 
 
 def accepted(

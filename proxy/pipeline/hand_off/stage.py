@@ -54,7 +54,7 @@ from proxy.stores.deliveries.ports import (
     DeliverySink,
     Mismatch,
     NewDelivery,
-    NoRoom,
+    NoCapacity,
     ShownDelivery,
 )
 
@@ -174,12 +174,12 @@ class HandOff:
         if not self._rules.fits(len(whole)):
             count("holdfast_deliveries_refused_total", "too_large")
             return _TOO_LARGE
-        no_room = ticket.no_room
+        no_capacity = ticket.no_capacity
         if ticket.reservation is not None and len(whole) > ticket.reserved:
-            no_room = ticket.reservation.grow(len(whole) - ticket.reserved)
-        if no_room is not None and ticket.reservation is not None:
+            no_capacity = ticket.reservation.grow(len(whole) - ticket.reserved)
+        if no_capacity is not None and ticket.reservation is not None:
             count("holdfast_deliveries_refused_total", "queue_full")
-            return queue_full(no_room, FULL_FOR)
+            return queue_full(no_capacity, FULL_FOR)
         return None
 
     async def _accept(
@@ -206,7 +206,7 @@ class HandOff:
                 return outcome
             case Mismatch():
                 return self._mismatch(exchange)
-            case NoRoom():
+            case NoCapacity():
                 count("holdfast_deliveries_refused_total", "queue_full")
                 return queue_full(outcome, FULL_FOR)
 
@@ -354,7 +354,7 @@ class HandOff:
             return None
         ticket = Ticket(when=HandOffWhen.FAILED, result_lasts=self._settings.give_up_after)
         reservation = self._store.reserve(self._caller(exchange), len(whole))
-        if isinstance(reservation, NoRoom):
+        if isinstance(reservation, NoCapacity):
             exchange.route.recorder.count("holdfast_deliveries_refused_total", "queue_full")
             return None
         ticket.reservation = reservation

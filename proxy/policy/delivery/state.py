@@ -129,7 +129,7 @@ class Delivery:
     """Whether every attempt carried a key that the upstream honours."""
     added_key: str = ""
     """The key that was added before the first attempt; empty: none was."""
-    why: str = ""
+    reason: str = ""
     """Why it stands as it does: a verdict's reason, or a :class:`DeliveryEnd`."""
     error: str = ""
     """How the last try failed: a failure kind or a status."""
@@ -153,19 +153,19 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The upstream did it."""
+    """The upstream has done the delivery."""
 
     response: DeliveredResponse | None
     """None: nothing of it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
-    """It is tried again."""
+class RetryLater:
+    """The delivery is tried again."""
 
     delay: float
     """Seconds until then."""
-    why: str
+    reason: str
     error: str = ""
     counts: bool = True
     """Whether the try counts: not while the upstream's line is closed."""
@@ -173,16 +173,16 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """It has failed for good."""
+class FailedForGood:
+    """The delivery has failed for good."""
 
-    why: str
+    reason: str
     error: str = ""
     category: FailureCategory = FailureCategory.TRANSIENT
     counts: bool = True
 
 
-Settlement = Delivered | Retry | Failed
+Settlement = Delivered | RetryLater | FailedForGood
 """How a try ends that may have been sent."""
 
 Outcome = Delivery | TransitionRefusal
@@ -229,40 +229,33 @@ def settle(
     """End a try; *run* is its record. What may have run before stays so."""
     if delivery.state is not DeliveryState.SENDING:
         return TransitionRefusal.NOT_SENDING
-    tried = replace(
-        delivery,
-        sending_to=(),
-        tries=delivery.tries + 1,
-        may_have_run=delivery.may_have_run or (run is not None and run.may_have_run),
-        ran_at=_union(delivery.ran_at, () if run is None else run.urls),
-        version=delivery.version + 1,
-    )
+    ran = run is not None and run.may_have_run
+    tried: dict[str, object] = {
+        "sending_to": (),
+        "tries": delivery.tries + 1,
+        "may_have_run": delivery.may_have_run or ran,
+        "ran_at": _union(delivery.ran_at, () if run is None else run.urls),
+        "version": delivery.version + 1,
+    }
     match settlement:
         case Delivered(response):
-            return replace(
-                _ended(tried, DeliveryState.DELIVERED, now),
-                attempts=delivery.attempts + 1,
-                why="",
-                error="",
-                response_status=0 if response is None else response.status,
-            )
-        case Retry(delay, why, error, counts, deferred):
-            return replace(
-                tried,
-                state=DeliveryState.RETRYING,
-                attempts=delivery.attempts + counts,
-                due=now + delay,
-                why=why,
-                error=error,
-                deferred=deferred,
-            )
-        case Failed(why, error, _, counts):
-            return replace(
-                _ended(tried, DeliveryState.FAILED, now),
-                attempts=delivery.attempts + counts,
-                why=why,
-                error=error,
-            )
+            tried |= _end(delivery, DeliveryState.DELIVERED, now)
+            tried["attempts"] = delivery.attempts + 1
+            tried["reason"] = tried["error"] = ""
+            tried["response_status"] = 0 if response is None else response.status
+        case RetryLater(delay, reason, error, counts, deferred):
+            tried |= {
+                "state": DeliveryState.RETRYING,
+                "attempts": delivery.attempts + counts,
+                "due": now + delay,
+                "reason": reason,
+                "error": error,
+                "deferred": deferred,
+            }
+        case FailedForGood(reason, error, _, counts):
+            tried |= _end(delivery, DeliveryState.FAILED, now)
+            tried |= {"attempts": delivery.attempts + counts, "reason": reason, "error": error}
+    return replace(delivery, **tried)  # type: ignore[arg-type]  # its own fields, put together above
 
 
 def cancel(delivery: Delivery, now: float) -> Outcome:
@@ -272,7 +265,7 @@ def cancel(delivery: Delivery, now: float) -> Outcome:
         return refusal
     return replace(
         _ended(delivery, DeliveryState.CANCELLED, now),
-        why=DeliveryEnd.CANCELLED.value,
+        reason=DeliveryEnd.CANCELLED.value,
         version=delivery.version + 1,
     )
 
@@ -286,7 +279,7 @@ def give_up(delivery: Delivery, now: float) -> Outcome:
         return TransitionRefusal.NOT_DUE
     return replace(
         _ended(delivery, DeliveryState.FAILED, now),
-        why=DeliveryEnd.GAVE_UP.value,
+        reason=DeliveryEnd.GAVE_UP.value,
         version=delivery.version + 1,
     )
 
@@ -311,7 +304,7 @@ def retry(delivery: Delivery, now: float, *, repeatable: bool, force: bool) -> O
         due=now,
         gives_up=now + delivery.give_up_after,
         deferred=None,
-        why="",
+        reason="",
         ended=0.0,
         expires=0.0,
         version=delivery.version + 1,
@@ -332,7 +325,7 @@ def owner_died(delivery: Delivery, now: float, delay: float, *, repeatable: bool
         tries=delivery.tries + 1,
         may_have_run=True,
         ran_at=_union(delivery.ran_at, delivery.sending_to),
-        why=DeliveryEnd.UNCERTAIN.value,
+        reason=DeliveryEnd.UNCERTAIN.value,
         version=delivery.version + 1,
     )
     if repeatable:
@@ -351,21 +344,26 @@ def _pending_state(delivery: Delivery) -> DeliveryState:
     return DeliveryState.RETRYING if delivery.tries else DeliveryState.WAITING
 
 
+def _end(delivery: Delivery, state: DeliveryState, now: float) -> dict[str, object]:
+    """Return what is different at the end: the credentials are wiped, and nothing is deferred."""
+    headers = delivery.headers
+    if delivery.wiped:
+        headers = tuple(
+            field for field in headers if field[0].lower().decode("latin-1") not in delivery.wiped
+        )
+    is_failed, letter = state is DeliveryState.FAILED, delivery.letter
+    ttl = delivery.ttl if letter is None or not is_failed else letter.ttl
+    return {
+        "state": state,
+        "headers": headers,
+        "deferred": None,
+        "ended": now,
+        "expires": now + ttl,
+    }
+
+
 def _ended(delivery: Delivery, state: DeliveryState, now: float) -> Delivery:
-    """Return *delivery* at its end: the credentials are wiped, and nothing is deferred."""
-    wiped = frozenset(delivery.wiped)
-    is_letter = state is DeliveryState.FAILED and delivery.letter is not None
-    ttl = delivery.letter.ttl if is_letter and delivery.letter is not None else delivery.ttl
-    return replace(
-        delivery,
-        state=state,
-        headers=tuple(
-            field for field in delivery.headers if field[0].lower().decode("latin-1") not in wiped
-        ),
-        deferred=None,
-        ended=now,
-        expires=now + ttl,
-    )
+    return replace(delivery, **_end(delivery, state, now))  # type: ignore[arg-type]  # as in settle()
 
 
 def _union(known: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -287,7 +287,7 @@ class DeadLetterTable:
         wall = self._clock.wall()
         was_delivery = self._run(
             "UPDATE deliveries SET state = 'delivered', is_letter = 0, replay_state = 'waiting',"
-            " owner = '', why = '', error = '', headers = '[]', weight = 0, tries = tries + 1,"
+            " owner = '', why = '', error = '', weight = 0, tries = tries + 1,"
             " attempts = attempts + 1, ended = ?, expires = ? + ttl, version = version + 1"
             " WHERE id = ? AND accepted > 0",
             (wall, wall, dead_letter_id),

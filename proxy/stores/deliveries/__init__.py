@@ -4,8 +4,8 @@
     first byte. All that is asked for meanwhile shares one wait for the disk.
 2.  One process of a machine delivers: the one that holds the lock (``lock.py``). The others insert
     and wake it. If it dies another takes over, and decides about what was ``sending``.
-3.  Entries and bytes are bounded (``room.py``), and no caller takes all. What was accepted is never
-    evicted: what does not fit is refused.
+3.  Entries and bytes are bounded (``capacity.py``), and no caller takes all. What was accepted is
+    never evicted: what does not fit is refused.
 4.  Due times are those of the file's own clock (``file_clock.py``): a wall clock that is set
     neither delays nor hastens anything.
 5.  ``failed`` is the dead letter: the same row, under the same id.
@@ -18,13 +18,13 @@ from proxy.stores.deliveries.ports import (
     Abandoned,
     Accepted,
     AcceptUncertain,
+    CapacityReservation,
     DeliveryPage,
     DeliveryStore,
     Gone,
     Mismatch,
     NewDelivery,
-    NoRoom,
-    Reservation,
+    NoCapacity,
     RouteDeliveries,
     ShownDelivery,
     Taken,
@@ -36,14 +36,14 @@ __all__ = [
     "Abandoned",
     "AcceptUncertain",
     "Accepted",
+    "CapacityReservation",
     "DeliveryPage",
     "DeliveryStore",
     "FileDeliveryStore",
     "Gone",
     "Mismatch",
     "NewDelivery",
-    "NoRoom",
-    "Reservation",
+    "NoCapacity",
     "RouteDeliveries",
     "ShownDelivery",
     "Taken",

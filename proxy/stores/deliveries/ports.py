@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from proxy.http.fields import RawHeaders
-from proxy.policy.delivery.room import RoomCause
+from proxy.policy.delivery.capacity import CapacityCause
 from proxy.policy.delivery.state import (
     DeliveredResponse,
     Delivery,
@@ -64,16 +64,16 @@ class NewDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class NoRoom:
+class NoCapacity:
     """There is no room for the delivery."""
 
-    cause: RoomCause
+    cause: CapacityCause
 
 
-class Reservation(Protocol):
+class CapacityReservation(Protocol):
     """Room that is kept for a request while its body is read."""
 
-    def grow(self, size: int) -> NoRoom | None:
+    def grow(self, size: int) -> NoCapacity | None:
         """Reserve *size* bytes more, as a body of unknown length comes; None: that is done."""
 
     def release(self) -> None:
@@ -170,12 +170,12 @@ class DeliverySink(Protocol):
     def state(self) -> str:
         """``up`` or ``down``."""
 
-    def reserve(self, caller: str, size: int) -> Reservation | NoRoom:
+    def reserve(self, caller: str, size: int) -> CapacityReservation | NoCapacity:
         """Reserve room for one delivery of *size* bytes, before its body is read; at once."""
 
     async def accept(
-        self, new: NewDelivery, reservation: Reservation | None = None
-    ) -> Accepted | Mismatch | NoRoom:
+        self, new: NewDelivery, reservation: CapacityReservation | None = None
+    ) -> Accepted | Mismatch | NoCapacity:
         """Store a delivery: on disk when this returns. The *reservation* is released.
 
         A key that an open delivery has is a duplicate. Raises :class:`AcceptUncertain` if it is not
@@ -279,7 +279,7 @@ class DeliveryStore(DeliverySink, Protocol):
         *,
         route: str | None = None,
         state: DeliveryState | None = None,
-        why: str | None = None,
+        reason: str | None = None,
         after: str = "",
         limit: int = 100,
         newest: bool = False,

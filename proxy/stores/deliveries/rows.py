@@ -57,6 +57,7 @@ def read_delivery(row: tuple[object, ...], correction: float, headers: RawHeader
         sending_to=_strings(values["sending_to"]),
         has_key=bool(values["has_key"]),
         deferred=_DEFERRALS.get(values["deferred"]),
+        reason=values.pop("why"),
         letter=letter,
     )
     return Delivery(**values)
@@ -164,7 +165,7 @@ def changes(after: Delivery, correction: float) -> dict[str, object]:
         "may_have_run": int(after.may_have_run),
         "ran_at": json.dumps(after.ran_at),
         "sending_to": json.dumps(after.sending_to),
-        "why": after.why,
+        "why": after.reason,
         "error": after.error,
         "due": after.due - correction,
         "gives_up": after.gives_up - correction,

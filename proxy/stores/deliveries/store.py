@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
-from proxy.policy.delivery.room import RoomUse
+from proxy.policy.delivery.capacity import CapacityUse
 from proxy.policy.delivery.state import (
     OPEN,
     Delivery,
@@ -22,28 +22,28 @@ from proxy.policy.delivery.state import (
 from proxy.policy.delivery.words import DeferralReason, DeliveryState
 from proxy.stores import StoreError
 from proxy.stores.dead_letters.file import FILE, open_letters
+from proxy.stores.deliveries.capacity import DeliveryCapacity, ReservedCapacity
 from proxy.stores.deliveries.file_clock import FileClock, boot_name
 from proxy.stores.deliveries.lock import DeliveryLock
 from proxy.stores.deliveries.ports import (
     Abandoned,
     Accepted,
     AcceptUncertain,
+    CapacityReservation,
     DeliveryPage,
     Gone,
     Mismatch,
     NewDelivery,
-    NoRoom,
-    Reservation,
+    NoCapacity,
     RouteDeliveries,
     ShownDelivery,
     Taken,
     TakenBatch,
 )
-from proxy.stores.deliveries.room import Room, RoomReservation
 from proxy.stores.deliveries.table import DeliveryTable
 from proxy.stores.sqlite_file.presence import Presence
 from proxy.stores.sqlite_file.reserve import Reserve
-from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job, NoAnswer
+from proxy.stores.sqlite_file.thread import DiskFull, FileFailure, FileThread, Job, NoAnswerInTime
 
 _log = logging.getLogger("holdfast")
 
@@ -59,6 +59,8 @@ _POLL_EVERY = 0.05
 _WITHOUT_BELL = 0.25
 """Seconds after which there may be work, where other processes cannot say so."""
 _CLOSE_WITHIN = 5.0
+_LOG_PAGES = 1000
+"""Pages of the write-ahead log that are moved into the file together."""
 
 _T = TypeVar("_T")
 
@@ -86,7 +88,7 @@ class FileDeliveryStore:
         self._file_clock: FileClock | None = None
         self._changed = asyncio.Event()
         self._work = asyncio.Event()
-        self._room = Room(RoomUse(entries, size), clock, self._changed.set)
+        self._capacity = DeliveryCapacity(CapacityUse(entries, size), clock, self._changed.set)
         self._lock = DeliveryLock(self._path, self._work.set)
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
@@ -121,7 +123,7 @@ class FileDeliveryStore:
     @property
     def fill(self) -> float:
         """What is used of the room, from 0 to 1 or more: of entries or bytes, whichever is more."""
-        used, most = self._room.used, self._room.most
+        used, most = self._capacity.used, self._capacity.most
         return max(used.entries / most.entries, used.size / most.size)
 
     async def start(self) -> None:
@@ -135,6 +137,8 @@ class FileDeliveryStore:
 
     def _open(self) -> sqlite3.Connection:
         db, self._presence = open_letters(self._folder, self._patience, self._reserve)
+        # A batch of acceptances writes many pages: more of them share one move into the file.
+        db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         self._file_clock = FileClock(db, self._clock, boot_name())
         return db
 
@@ -175,25 +179,25 @@ class FileDeliveryStore:
 
     def resize(self, entries: int, size: int) -> None:
         """Change the room; what is there stays, though it be more."""
-        self._room.most = RoomUse(entries, size)
+        self._capacity.most = CapacityUse(entries, size)
 
-    def reserve(self, caller: str, size: int) -> RoomReservation | NoRoom:
+    def reserve(self, caller: str, size: int) -> ReservedCapacity | NoCapacity:
         """Reserve room for one delivery of *size* bytes, before its body is read."""
-        return self._room.reserve(caller, size)
+        return self._capacity.reserve(caller, size)
 
     async def accept(
-        self, new: NewDelivery, reservation: Reservation | None = None
-    ) -> Accepted | Mismatch | NoRoom:
+        self, new: NewDelivery, reservation: CapacityReservation | None = None
+    ) -> Accepted | Mismatch | NoCapacity:
         """Store a delivery: it is on disk when this returns."""
-        most = self._room.most
+        most = self._capacity.most
         try:
             accepted = await self._ask(lambda table: table.accept(new, most))
-        except NoAnswer as error:
+        except NoAnswerInTime as error:
             raise AcceptUncertain(str(error)) from error
         finally:
             if reservation is not None:
                 reservation.release()
-        self._room.note(new.caller, accepted.used, accepted.own)
+        self._capacity.note(new.caller, accepted.used, accepted.own)
         answer = accepted.answer
         if isinstance(answer, Accepted) and not answer.is_duplicate:
             self._changed.set()
@@ -211,8 +215,8 @@ class FileDeliveryStore:
         waiting = self._waiting.setdefault(delivery_id, set())
         try:
             while True:
-                told = loop.create_future()
-                waiting.add(told)
+                heard = loop.create_future()
+                waiting.add(heard)
                 progress = await self._ask(
                     lambda table: table.progress(delivery_id), only_reads=True
                 )
@@ -226,8 +230,8 @@ class FileDeliveryStore:
                 if left <= 0:
                     return None
                 wait = left if self._lock.is_held else min(left, _POLL_EVERY)
-                await asyncio.wait([told], timeout=wait)
-                waiting.discard(told)
+                await asyncio.wait([heard], timeout=wait)
+                waiting.discard(heard)
         finally:
             if self._waiting.get(delivery_id) is waiting:
                 waiting.clear()
@@ -328,7 +332,7 @@ class FileDeliveryStore:
 
     async def expire(self) -> Mapping[str, int]:
         """Forget some that ended; return those that had failed, by route."""
-        most = self._room.most
+        most = self._capacity.most
         gone: dict[str, int] = {}
         has_more = True
         while has_more:
@@ -337,7 +341,7 @@ class FileDeliveryStore:
                 gone[route] = gone.get(route, 0) + count
         return gone
 
-    def _expire(self, table: DeliveryTable, most: RoomUse) -> tuple[dict[str, int], bool]:
+    def _expire(self, table: DeliveryTable, most: CapacityUse) -> tuple[dict[str, int], bool]:
         # What was wiped is still in the log: that is emptied with what the file gives back.
         self._reserve.file_is_to_shrink = table.has_wiped
         table.has_wiped = False
@@ -354,14 +358,14 @@ class FileDeliveryStore:
         *,
         route: str | None = None,
         state: DeliveryState | None = None,
-        why: str | None = None,
+        reason: str | None = None,
         after: str = "",
         limit: int = 100,
         newest: bool = False,
     ) -> DeliveryPage:
         """Return some deliveries, in the order of their acceptance."""
         return await self._ask(
-            lambda table: table.page(route, state, why, after, limit, newest=newest),
+            lambda table: table.page(route, state, reason, after, limit, newest=newest),
             only_reads=True,
             is_large=True,
         )
@@ -431,7 +435,7 @@ class FileDeliveryStore:
 
     async def _count(self) -> None:
         counted = await self._ask(DeliveryTable.counts, only_reads=True)
-        self._counts, self._room.used = counted.routes, counted.used
+        self._counts, self._capacity.used = counted.routes, counted.used
         self.counted = self._clock.monotonic()
 
     async def _keep_looking(self) -> None:

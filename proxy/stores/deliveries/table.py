@@ -14,13 +14,13 @@ from proxy.core.clock import Clock
 from proxy.core.ids import new_dead_letter_id
 from proxy.policy.dead_letter import DeadLetterState
 from proxy.policy.delivery import state as transitions
-from proxy.policy.delivery.room import RoomUse, lacking
+from proxy.policy.delivery.capacity import CapacityUse, lacking
 from proxy.policy.delivery.state import (
     Delivered,
     DeliveredResponse,
     Delivery,
     DeliveryRun,
-    Failed,
+    FailedForGood,
     Outcome,
     Settlement,
     TransitionRefusal,
@@ -36,7 +36,7 @@ from proxy.stores.deliveries.ports import (
     Gone,
     Mismatch,
     NewDelivery,
-    NoRoom,
+    NoCapacity,
     RouteDeliveries,
     ShownDelivery,
     Taken,
@@ -62,24 +62,24 @@ BATCH = 200
 _MOST_RUNS = 100
 """Tries that are kept of one delivery, besides all that may have run."""
 _DONE = frozenset({DeliveryState.DELIVERED, DeliveryState.CANCELLED})
-"""States in which neither the body nor the header fields are needed any more."""
-_TAKES_ROOM = "state IN ('waiting', 'sending', 'retrying', 'failed')"
+"""States in which the body is not needed any more."""
+_TAKES_ROOM = "state != 'delivered' AND state != 'cancelled'"
 _SELECT = f"SELECT {COLUMNS.names} FROM deliveries"  # noqa: S608 - constants
 
 
 class AcceptAnswer(NamedTuple):
     """What became of a delivery that was to be accepted, and the room that is taken now."""
 
-    answer: Accepted | Mismatch | NoRoom
-    used: RoomUse
-    own: RoomUse
+    answer: Accepted | Mismatch | NoCapacity
+    used: CapacityUse
+    own: CapacityUse
 
 
-class Counted(NamedTuple):
+class DeliveryTotals(NamedTuple):
     """All counts, as of one moment."""
 
     routes: dict[str, RouteDeliveries]
-    used: RoomUse
+    used: CapacityUse
 
 
 class DeliveryTable:
@@ -98,7 +98,7 @@ class DeliveryTable:
 
     # To accept.
 
-    def accept(self, new: NewDelivery, most: RoomUse) -> AcceptAnswer:
+    def accept(self, new: NewDelivery, most: CapacityUse) -> AcceptAnswer:
         """Insert a delivery, unless an open one has its key, or there is no room."""
         used, own = self._use(new.caller)
         if new.record:
@@ -112,10 +112,10 @@ class DeliveryTable:
                 return AcceptAnswer(Accepted(found, is_duplicate=True), used, own)
         headers, secrets, dropped = split_headers(new.headers, new.wiped)
         weight = len(new.body) + len(headers) + len(secrets) + len(new.target)
-        asked = RoomUse(1, weight)
+        asked = CapacityUse(1, weight)
         cause = lacking(asked, used, own, most)
         if cause is not None:
-            return AcceptAnswer(NoRoom(cause), used, own)
+            return AcceptAnswer(NoCapacity(cause), used, own)
         correction = self._file_clock.correction()
         delivery = as_accepted(new, self._file_clock.now() + correction)
         self._run(
@@ -130,7 +130,7 @@ class DeliveryTable:
             self._add_run(new.id, run)
         return AcceptAnswer(Accepted(delivery), used + asked, own + asked)
 
-    def _use(self, caller: str) -> tuple[RoomUse, RoomUse]:
+    def _use(self, caller: str) -> tuple[CapacityUse, CapacityUse]:
         entries, size = self._run(
             "SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM tallies"  # noqa: S608 - constants
             f" WHERE {_TAKES_ROOM}"
@@ -138,7 +138,7 @@ class DeliveryTable:
         own = self._run(
             "SELECT entries, bytes FROM callers WHERE caller = ?", (caller,)
         ).fetchone() or (0, 0)
-        return RoomUse(entries, size), RoomUse(*own)
+        return CapacityUse(entries, size), CapacityUse(*own)
 
     def find_record(self, record: str) -> Delivery | None:
         """Return the open delivery of a key's record, or the newest that ended."""
@@ -231,7 +231,8 @@ class DeliveryTable:
         after = transitions.settle(taken, settlement, run, self._file_clock.now() + correction)
         response = settlement.response if isinstance(settlement, Delivered) else None
         headers = "" if response is None else headers_text(response.headers)
-        weight = len(headers) + len(b"" if response is None else response.body or b"")
+        weight = _size(taken) + len(headers)
+        weight += len(b"" if response is None else response.body or b"")
         written = self._write_once(taken, after, correction, weight)
         if isinstance(written, TransitionRefusal) or written is not after:
             return written
@@ -242,7 +243,7 @@ class DeliveryTable:
                 "INSERT OR REPLACE INTO responses VALUES (?, ?, ?)",
                 (taken.id, headers, response.body),
             )
-        if isinstance(settlement, Failed):
+        if isinstance(settlement, FailedForGood):
             self._file_letter(written, settlement.category)
         return written
 
@@ -274,12 +275,12 @@ class DeliveryTable:
         """
         values = changes(after, correction)
         if after.state in _DONE:
-            values.update(headers="[]", weight=weight)
-        columns = ", ".join(f"{name} = :{name}" for name in values)
+            values["weight"] = weight
+        columns = ", ".join([f"{name} = :{name}" for name in values])
         is_written = self._run(
             f"UPDATE deliveries SET owner = '', {columns}"  # noqa: S608 - constants
-            " WHERE id = :id AND version = :seen AND state = :was",
-            {**values, "id": before.id, "seen": before.version, "was": before.state.value},
+            " WHERE id = :id AND version = :seen",
+            {**values, "id": before.id, "seen": before.version},
         ).rowcount
         if not is_written:
             return False
@@ -313,7 +314,7 @@ class DeliveryTable:
                 wall,
                 category.value,
                 failed.attempts,
-                failed.error or failed.why,
+                failed.error or failed.reason,
                 failed.id,
             ),
         )
@@ -440,7 +441,7 @@ class DeliveryTable:
         self,
         route: str | None,
         state: DeliveryState | None,
-        why: str | None,
+        reason: str | None,
         after: str,
         limit: int,
         *,
@@ -448,7 +449,7 @@ class DeliveryTable:
     ) -> DeliveryPage:
         """Return some deliveries behind *after*, in the order of their acceptance."""
         where, values = ["accepted > 0"], list[object]()
-        for column, value in (("route", route), ("state", state), ("why", why)):
+        for column, value in (("route", route), ("state", state), ("why", reason)):
             if value is not None:
                 where.append(f"{column} = ?")
                 values.append(str(value))
@@ -537,7 +538,7 @@ class DeliveryTable:
         )
         return after
 
-    def expire(self, most: RoomUse) -> tuple[dict[str, int], bool]:
+    def expire(self, most: CapacityUse) -> tuple[dict[str, int], bool]:
         """Forget some that ended; return those that had failed by route, and if there are more.
 
         Those that went well are forgotten before their time where they are more than *most*, the
@@ -565,7 +566,7 @@ class DeliveryTable:
         self._run("DELETE FROM tallies WHERE entries = 0")
         return gone, len(rows) == BATCH
 
-    def _surplus(self, most: RoomUse) -> list[tuple[str, str, str]]:
+    def _surplus(self, most: CapacityUse) -> list[tuple[str, str, str]]:
         entries, size = self._run(
             "SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM tallies"
             " WHERE state IN ('delivered', 'cancelled')"
@@ -578,12 +579,12 @@ class DeliveryTable:
             (BATCH if size > most.size else min(BATCH, entries - most.entries),),
         ).fetchall()
 
-    def counts(self) -> Counted:
+    def counts(self) -> DeliveryTotals:
         """Return how many deliveries there are, by route and state."""
         correction = self._file_clock.correction()
         states: dict[str, dict[DeliveryState, int]] = {}
         sizes: dict[str, int] = {}
-        used = RoomUse()
+        used = CapacityUse()
         for route, state, entries, size in self._run("SELECT * FROM tallies").fetchall():
             if not entries:
                 continue
@@ -591,7 +592,7 @@ class DeliveryTable:
             states.setdefault(route, {})[named] = entries
             if named in transitions.OPEN or named is DeliveryState.FAILED:
                 sizes[route] = sizes.get(route, 0) + size
-                used += RoomUse(entries, size)
+                used += CapacityUse(entries, size)
         found = {}
         for route, by_state in states.items():
             (oldest,) = self._run(
@@ -608,7 +609,12 @@ class DeliveryTable:
                 0.0 if oldest is None else oldest + correction,
                 0.0 if due is None else due + correction,
             )
-        return Counted(found, used)
+        return DeliveryTotals(found, used)
+
+
+def _size(delivery: Delivery) -> int:
+    """Return about the bytes that are kept of a delivery without its body."""
+    return len(delivery.target) + sum(len(name) + len(value) for name, value in delivery.headers)
 
 
 def _read_cursor(text: str) -> tuple[float, str]:

@@ -33,7 +33,7 @@ class FileFailure(StoreError):
     """The file cannot be used now; any other error is about one command."""
 
 
-class NoAnswer(FileFailure):
+class NoAnswerInTime(FileFailure):
     """The disk did not answer in time: what was asked for may be done later, or never."""
 
 
@@ -117,7 +117,7 @@ class FileThread(Generic[_TableT]):
                 await job.done
         except TimeoutError:
             job.is_void = True  # skipped, unless it has begun
-            raise NoAnswer(f"no answer within {patience:g} s") from None
+            raise NoAnswerInTime(f"no answer within {patience:g} s") from None
         if job.error is not None:
             raise job.error
         return job.result

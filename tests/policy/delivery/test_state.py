@@ -10,10 +10,10 @@ from proxy.policy.delivery.state import (
     DeliveredResponse,
     Delivery,
     DeliveryRun,
-    Failed,
+    FailedForGood,
     LetterTerms,
     Outcome,
-    Retry,
+    RetryLater,
     TransitionRefusal,
     cancel,
     give_back,
@@ -69,11 +69,11 @@ CHANGES: dict[str, tuple[Callable[[Delivery], Outcome], dict[DeliveryState, obje
         {W: LATE, S: D, R: LATE, D: LATE, F: LATE, C: LATE},
     ),
     "retry later": (
-        lambda each: settle(each, Retry(5, "x"), RAN, NOW),
+        lambda each: settle(each, RetryLater(5, "x"), RAN, NOW),
         {W: LATE, S: R, R: LATE, D: LATE, F: LATE, C: LATE},
     ),
     "fail": (
-        lambda each: settle(each, Failed("x"), RAN, NOW),
+        lambda each: settle(each, FailedForGood("x"), RAN, NOW),
         {W: LATE, S: F, R: LATE, D: LATE, F: LATE, C: LATE},
     ),
     "cancel": (
@@ -139,14 +139,14 @@ def test_what_is_given_back_costs_nothing() -> None:
     ("settlement", "run", "attempts", "ran_at", "may_have_run"),
     [
         (OK, RAN, 3, ("u0", "u1", "u2"), True),
-        (Retry(5, "x"), RAN, 3, ("u0", "u1", "u2"), True),
-        (Retry(5, "x", counts=False), REFUSED, 2, ("u0",), False),
-        (Failed("x"), REFUSED, 3, ("u0",), False),
-        (Failed("x", counts=False), None, 2, ("u0",), False),
+        (RetryLater(5, "x"), RAN, 3, ("u0", "u1", "u2"), True),
+        (RetryLater(5, "x", counts=False), REFUSED, 2, ("u0",), False),
+        (FailedForGood("x"), REFUSED, 3, ("u0",), False),
+        (FailedForGood("x", counts=False), None, 2, ("u0",), False),
     ],
 )
 def test_what_a_try_leaves(
-    settlement: Delivered | Retry | Failed,
+    settlement: Delivered | RetryLater | FailedForGood,
     run: DeliveryRun | None,
     attempts: int,
     ran_at: tuple[str, ...],
@@ -159,28 +159,30 @@ def test_what_a_try_leaves(
 
 
 def test_a_retry_is_due_after_its_delay_and_says_why() -> None:
-    after = of(settle(SENDING, Retry(5, "hint", "503", deferred=DeferralReason.BUSY), RAN, NOW))
-    assert (after.due, after.why, after.error) == (NOW + 5, "hint", "503")
+    after = of(
+        settle(SENDING, RetryLater(5, "hint", "503", deferred=DeferralReason.BUSY), RAN, NOW)
+    )
+    assert (after.due, after.reason, after.error) == (NOW + 5, "hint", "503")
     assert after.deferred is DeferralReason.BUSY
     assert after.headers == (SECRET, PLAIN)
 
 
 @pytest.mark.parametrize(
-    ("after", "ttl", "why"),
+    ("after", "ttl", "reason"),
     [
         (of(settle(SENDING, OK, RAN, NOW)), 60, ""),
-        (of(settle(SENDING, Failed("rejected", "404"), RAN, NOW)), 600, "rejected"),
-        (of(settle(replace(SENDING, letter=None), Failed("x"), RAN, NOW)), 60, "x"),
+        (of(settle(SENDING, FailedForGood("rejected", "404"), RAN, NOW)), 600, "rejected"),
+        (of(settle(replace(SENDING, letter=None), FailedForGood("x"), RAN, NOW)), 60, "x"),
         (of(cancel(DELIVERY, NOW)), 60, "cancelled"),
         (of(give_up(replace(DELIVERY, gives_up=NOW), NOW)), 600, "gave_up"),
         (of(owner_died(SENDING, NOW, 5, repeatable=False)), 600, "uncertain"),
     ],
 )
 def test_at_the_end_credentials_are_gone_and_the_time_to_keep_it_begins(
-    after: Delivery, ttl: float, why: str
+    after: Delivery, ttl: float, reason: str
 ) -> None:
     assert after.headers == (PLAIN,)
-    assert (after.ended, after.expires, after.why) == (NOW, NOW + ttl, why)
+    assert (after.ended, after.expires, after.reason) == (NOW, NOW + ttl, reason)
     assert after.deferred is None
 
 
@@ -200,14 +202,14 @@ def test_nothing_gives_up_before_its_time() -> None:
 def test_what_may_have_run_is_sent_again_by_force_alone(
     *, ran: bool, repeatable: bool, force: bool, allowed: bool
 ) -> None:
-    failed = of(settle(SENDING, Failed("x", "500"), RAN if ran else REFUSED, NOW))
+    failed = of(settle(SENDING, FailedForGood("x", "500"), RAN if ran else REFUSED, NOW))
     after = retry(failed, NOW + 50, repeatable=repeatable, force=force)
     if not allowed:
         assert after is TransitionRefusal.MAY_HAVE_RUN
         return
     anew = of(after)
     assert (anew.state, anew.attempts, anew.tries, anew.due) == (R, 0, 4, NOW + 50)
-    assert (anew.gives_up, anew.why, anew.ended, anew.expires) == (NOW + 50 + 1100, "", 0, 0)
+    assert (anew.gives_up, anew.reason, anew.ended, anew.expires) == (NOW + 50 + 1100, "", 0, 0)
     assert anew.may_have_run == ran
 
 
@@ -219,4 +221,4 @@ def test_a_retry_of_what_waits_is_due_now() -> None:
 def test_an_owner_that_died_may_have_sent_it_wherever_it_was_to_go() -> None:
     after = of(owner_died(SENDING, NOW, 5, repeatable=True))
     assert (after.may_have_run, after.ran_at, after.due) == (True, ("u0", "u9"), NOW + 5)
-    assert (after.attempts, after.tries, after.why) == (3, 4, "uncertain")
+    assert (after.attempts, after.tries, after.reason) == (3, 4, "uncertain")

@@ -7,7 +7,7 @@ import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from proxy.stores.dead_letters.store import FILE
+from proxy.stores.dead_letters import FILE
 from tests.runtime.workers.worker_pools import caller, pool
 from tests.support import ScriptedUpstream, eventually, one_route
 

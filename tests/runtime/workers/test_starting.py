@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.stores.dead_letters.store import FILE
+from proxy.stores.dead_letters import FILE
 from tests.runtime.workers.worker_pools import children_of
 from tests.support import ScriptedUpstream, one_route, subprocess_proxy
 from tests.support.proxies import ROOT

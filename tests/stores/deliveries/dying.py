@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.core.clock import SystemClock
-from proxy.policy.delivery.state import Delivered, DeliveredResponse, Failed
+from proxy.policy.delivery.state import Delivered, DeliveredResponse, FailedForGood
 from proxy.stores.deliveries import Accepted
 from tests.stores.deliveries.kit import RAN, URL, new, opened
 
@@ -22,7 +22,7 @@ _fatal = ""
 
 
 def _traced(*args: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401 - as connect() has them
-    db = _connect(*args, **options)
+    db: sqlite3.Connection = _connect(*args, **options)
 
     def about_to_run(statement: str) -> None:
         if _fatal and _fatal in statement:
@@ -61,7 +61,7 @@ async def main(folder: str, steps: str, fatal: str) -> None:
                     await store.settle(taken.delivery, ok, RAN)
                 case "fail":
                     assert taken is not None
-                    await store.settle(taken.delivery, Failed("exhausted", "500"), RAN)
+                    await store.settle(taken.delivery, FailedForGood("exhausted", "500"), RAN)
                 case _:
                     await asyncio.Event().wait()
         os._exit(STATUS)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.delivery.room import RoomCause
+from proxy.policy.delivery.capacity import CapacityCause
 from proxy.policy.delivery.state import (
     Delivered,
     DeliveredResponse,
     Delivery,
-    Failed,
-    Retry,
+    FailedForGood,
+    RetryLater,
     TransitionRefusal,
 )
 from proxy.policy.delivery.words import DeferralReason, DeliveryState
@@ -21,7 +21,7 @@ from proxy.stores.deliveries import (
     DeliveryStore,
     Gone,
     Mismatch,
-    NoRoom,
+    NoCapacity,
     ShownDelivery,
 )
 from tests.stores.deliveries.kit import DAY, DID_NOT_RUN, RAN, URL, Times, accepted, new, opened
@@ -85,7 +85,7 @@ async def test_a_settlement_that_nobody_heard_of_can_be_repeated(tmp_path: Path)
     async with opened(tmp_path) as store:
         await accepted(store)
         mine = await taken(store)
-        retry = Retry(60, "exhausted", "500")
+        retry = RetryLater(60, "exhausted", "500")
         first = await store.settle(mine, retry, RAN)
         second = await store.settle(mine, retry, RAN)
         assert isinstance(first, Delivery)
@@ -106,15 +106,18 @@ async def test_a_retry_is_due_later_and_a_deferral_costs_nothing(tmp_path: Path)
         assert (back.state, back.attempts, back.tries) == (DeliveryState.WAITING, 0, 0)
         assert back.deferred is DeferralReason.THROTTLED
         batch = await store.take("orders", 1)
-        assert (batch.taken, batch.next_due) == ((), pytest.approx(3))
+        assert batch.taken == ()
+        assert batch.next_due == pytest.approx(3)
         times.pass_by(3)
-        again = await store.settle(await taken(store), Retry(9, "exhausted", "500"), DID_NOT_RUN)
+        again = await store.settle(
+            await taken(store), RetryLater(9, "exhausted", "500"), DID_NOT_RUN
+        )
         assert isinstance(again, Delivery)
         assert (again.state, again.attempts, again.may_have_run) == ("retrying", 1, False)
         times.pass_by(8.9)
         assert (await store.take("orders", 1)).taken == ()
         times.pass_by(0.2)
-        uncounted = await store.settle(await taken(store), Retry(1, "x", counts=False), RAN)
+        uncounted = await store.settle(await taken(store), RetryLater(1, "x", counts=False), RAN)
         assert isinstance(uncounted, Delivery)
         assert (uncounted.attempts, uncounted.tries) == (1, 2)
         assert (uncounted.may_have_run, uncounted.ran_at) == (True, (URL,))
@@ -148,7 +151,7 @@ async def test_duplicates_learn_the_first_ones_id(tmp_path: Path) -> None:
         assert found is not None
         assert {found.id} == ids
         # Once it has ended its key is free for another one.
-        await store.settle(await taken(store), Failed("exhausted"), DID_NOT_RUN)
+        await store.settle(await taken(store), FailedForGood("exhausted"), DID_NOT_RUN)
         again = await store.accept(new(**key))
         assert isinstance(again, Accepted)
         assert not again.is_duplicate
@@ -159,18 +162,20 @@ async def test_duplicates_learn_the_first_ones_id(tmp_path: Path) -> None:
 
 async def test_room_for_entries_bytes_and_one_caller(tmp_path: Path) -> None:
     async with opened(tmp_path, entries=8, size=4000) as store:
-        assert await store.accept(new(body=bytes(5000))) == NoRoom(RoomCause.BYTES)
+        assert await store.accept(new(body=bytes(5000))) == NoCapacity(CapacityCause.BYTES)
         for _ in range(2):
             await accepted(store, caller="a")
         await accepted(store, caller="b")
-        assert await store.accept(new(caller="a")) == NoRoom(RoomCause.CALLER)
-        assert await store.accept(new(caller="b", body=bytes(900))) == NoRoom(RoomCause.CALLER)
+        assert await store.accept(new(caller="a")) == NoCapacity(CapacityCause.CALLER)
+        assert await store.accept(new(caller="b", body=bytes(900))) == NoCapacity(
+            CapacityCause.CALLER
+        )
         for caller in "bccdd":
             await accepted(store, caller=caller)
-        assert await store.accept(new(caller="e")) == NoRoom(RoomCause.ENTRIES)
+        assert await store.accept(new(caller="e")) == NoCapacity(CapacityCause.ENTRIES)
         # What failed takes room, what was delivered does not.
-        await store.settle(await taken(store), Failed("exhausted"), RAN)
-        assert await store.accept(new(caller="e")) == NoRoom(RoomCause.ENTRIES)
+        await store.settle(await taken(store), FailedForGood("exhausted"), RAN)
+        assert await store.accept(new(caller="e")) == NoCapacity(CapacityCause.ENTRIES)
         await store.settle(await taken(store), OK, RAN)
         await accepted(store, caller="e")
 
@@ -179,25 +184,25 @@ async def test_one_caller_alone_leaves_something_to_others(tmp_path: Path) -> No
     async with opened(tmp_path, entries=8, size=10**6) as store:
         for _ in range(7):
             await accepted(store, caller="a")
-        assert await store.accept(new(caller="a")) == NoRoom(RoomCause.CALLER)
+        assert await store.accept(new(caller="a")) == NoCapacity(CapacityCause.CALLER)
         await accepted(store, caller="b")
 
 
 async def test_room_is_reserved_before_the_body_is_read(tmp_path: Path) -> None:
     async with opened(tmp_path, entries=4, size=2000) as store:
         first = store.reserve("a", 400)
-        assert not isinstance(first, NoRoom)
+        assert not isinstance(first, NoCapacity)
         second = store.reserve("b", 300)
-        assert not isinstance(second, NoRoom)
-        assert store.reserve("a", 10) == NoRoom(RoomCause.CALLER)
+        assert not isinstance(second, NoCapacity)
+        assert store.reserve("a", 10) == NoCapacity(CapacityCause.CALLER)
         assert second.grow(100) is None
-        assert second.grow(200) == NoRoom(RoomCause.CALLER)
+        assert second.grow(200) == NoCapacity(CapacityCause.CALLER)
         second.release()
         second.release()
         assert isinstance(await store.accept(new(caller="a"), first), Accepted)
-        assert store.reserve("c", 1950) == NoRoom(RoomCause.BYTES)
+        assert store.reserve("c", 1950) == NoCapacity(CapacityCause.BYTES)
         third = store.reserve("c", 300)
-        assert not isinstance(third, NoRoom)
+        assert not isinstance(third, NoCapacity)
 
 
 async def test_more_than_there_is_room_for_is_legal_and_new_ones_are_refused(
@@ -208,13 +213,13 @@ async def test_more_than_there_is_room_for_is_legal_and_new_ones_are_refused(
             await accepted(store, caller=f"{turn}")
     async with opened(tmp_path, entries=3) as store:
         assert store.fill == 2
-        assert store.reserve("x", 1) == NoRoom(RoomCause.ENTRIES)
-        assert await store.accept(new(caller="x")) == NoRoom(RoomCause.ENTRIES)
+        assert store.reserve("x", 1) == NoCapacity(CapacityCause.ENTRIES)
+        assert await store.accept(new(caller="x")) == NoCapacity(CapacityCause.ENTRIES)
         for one in (await store.take("orders", 4)).taken:
             await store.settle(one.delivery, OK, RAN)
-        await eventually(lambda: not isinstance(store.reserve("x", 1), NoRoom))
+        await eventually(lambda: not isinstance(store.reserve("x", 1), NoCapacity))
         store.resize(1, 1000)
-        assert store.reserve("y", 1) == NoRoom(RoomCause.ENTRIES)
+        assert store.reserve("y", 1) == NoCapacity(CapacityCause.ENTRIES)
 
 
 async def test_cancelled_or_sent_never_both(tmp_path: Path) -> None:
@@ -245,7 +250,7 @@ async def test_retry_by_a_person(tmp_path: Path) -> None:
         mine = await taken(store)
         seen = await shown(store, mine.id)
         assert await store.retry(seen, repeatable=True) is TransitionRefusal.SENDING
-        await store.settle(mine, Failed("exhausted", "500"), RAN)
+        await store.settle(mine, FailedForGood("exhausted", "500"), RAN)
         assert await store.retry(seen, repeatable=True) is TransitionRefusal.CHANGED
         seen = await shown(store, mine.id)
         assert await store.retry(seen, repeatable=False) is TransitionRefusal.MAY_HAVE_RUN
@@ -265,7 +270,7 @@ async def test_retry_by_a_person(tmp_path: Path) -> None:
 async def test_a_failed_one_is_not_begun_anew_beside_another_of_its_key(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         one = await accepted(store, record="key", fingerprint=b"f")
-        await store.settle(await taken(store), Failed("exhausted"), DID_NOT_RUN)
+        await store.settle(await taken(store), FailedForGood("exhausted"), DID_NOT_RUN)
         await accepted(store, record="key", fingerprint=b"f")
         seen = await shown(store, one.delivery.id)
         assert await store.retry(seen, repeatable=True) is TransitionRefusal.DUPLICATE
@@ -282,7 +287,7 @@ async def test_giving_up(tmp_path: Path) -> None:
         assert (await store.take("orders", 1)).taken == ()
         assert await store.take_one(one.delivery.id) is None
         (ended,) = await store.give_up()
-        assert (ended.id, ended.state, ended.why) == (one.delivery.id, "failed", "gave_up")
+        assert (ended.id, ended.state, ended.reason) == (one.delivery.id, "failed", "gave_up")
         assert await store.give_up() == []
         assert mine is not None
         assert isinstance(await store.settle(mine.delivery, OK, RAN), Delivery)
@@ -292,7 +297,7 @@ async def test_ended_ones_are_forgotten_and_that_is_known_for_a_while(tmp_path: 
     times = Times()
     async with opened(tmp_path, times) as store:
         one = await accepted(store, letter=None)
-        await store.settle(await taken(store), Failed("exhausted"), RAN)
+        await store.settle(await taken(store), FailedForGood("exhausted"), RAN)
         assert await store.expire() == {}
         times.pass_by(DAY + 1)
         assert await store.find(one.delivery.id) is Gone.EXPIRED
@@ -342,7 +347,7 @@ async def test_pages_and_counts(tmp_path: Path) -> None:
         await store.cancel(ids[0])
         found = await store.page(route="a", state=DeliveryState.WAITING)
         assert [each.id for each in found.deliveries] == [ids[2], ids[4], ids[6]]
-        assert [each.id for each in (await store.page(why="cancelled")).deliveries] == [ids[0]]
+        assert [each.id for each in (await store.page(reason="cancelled")).deliveries] == [ids[0]]
         await eventually(
             lambda: "a" in store.counts and DeliveryState.CANCELLED in store.counts["a"].states
         )
@@ -378,7 +383,7 @@ async def test_canaries_are_the_oldest_that_were_not_tried_for_long(tmp_path: Pa
         assert [each.id for each in page.deliveries] == ids
         canary = await store.take_one(ids[0], [URL])
         assert canary is not None
-        await store.settle(canary.delivery, Retry(1000, "x", counts=False), RAN)
+        await store.settle(canary.delivery, RetryLater(1000, "x", counts=False), RAN)
         page = await store.candidates("orders", not_tried_for=10, limit=1)
         assert [each.id for each in page.deliveries] == [ids[1]]
         page = await store.candidates("orders", not_tried_for=10, limit=1, after=page.next)
@@ -414,7 +419,7 @@ async def test_the_runs_that_are_kept_are_bounded_but_for_those_that_may_have_ru
         for _ in range(104):
             mine = await store.take_one(one.delivery.id)
             assert mine is not None
-            await store.settle(mine.delivery, Retry(0, "x"), DID_NOT_RUN)
+            await store.settle(mine.delivery, RetryLater(0, "x"), DID_NOT_RUN)
         found = await store.find(one.delivery.id)
         assert isinstance(found, ShownDelivery)
         assert (len(found.runs), found.runs[0]) == (100, RAN)

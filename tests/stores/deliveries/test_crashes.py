@@ -98,7 +98,7 @@ async def test_a_try_whose_owner_died(
         assert (await store.take("orders", 1)).taken == ()
         (found,) = await store.recover(again if repeatable else never)
         assert await store.recover(never) == []
-        assert (found.may_have_run, found.ran_at, found.why) == (True, (URL,), "uncertain")
+        assert (found.may_have_run, found.ran_at, found.reason) == (True, (URL,), "uncertain")
         await letters.start()
         kept = await letters.page()
         await letters.close()

@@ -9,7 +9,13 @@ import pytest
 
 from proxy.core.clock import SystemClock
 from proxy.policy.dead_letter import DeadLetterState
-from proxy.policy.delivery.state import Delivered, DeliveredResponse, Delivery, Failed, Retry
+from proxy.policy.delivery.state import (
+    Delivered,
+    DeliveredResponse,
+    Delivery,
+    FailedForGood,
+    RetryLater,
+)
 from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.failure_category import FailureCategory
 from proxy.stores import StoreError
@@ -41,7 +47,7 @@ def content(folder: Path) -> bytes:
 
 
 async def accepted_until_full(store: DeliveryStore) -> list[str]:
-    ids = []
+    ids: list[str] = []
     for turn in range(10_000):
         one = new(body=bytes(9000), caller=f"{turn % 8}")
         try:
@@ -70,7 +76,7 @@ async def test_a_failed_delivery_is_a_dead_letter_under_its_id(tmp_path: Path) -
         (one,) = (await store.take("orders", 1)).taken
         assert await letters.page() == []
         times.pass_by(5)
-        failed = Failed("rejected", "404", FailureCategory.PERMANENT)
+        failed = FailedForGood("rejected", "404", FailureCategory.PERMANENT)
         await store.settle(one.delivery, failed, RAN)
         (summary,) = await letters.page()
         assert (summary.id, summary.error, summary.verdict) == (sent.id, "404", "rejected")
@@ -121,7 +127,7 @@ async def test_letters_are_in_the_order_in_which_they_failed(tmp_path: Path) -> 
             times.pass_by(1)
             one = await store.take_one(each)
             assert one is not None
-            await store.settle(one.delivery, Failed("x"), None)
+            await store.settle(one.delivery, FailedForGood("x"), None)
         failed = ids[::-1]
         assert [each.id for each in await letters.page()] == failed
         assert [each.id for each in await letters.page(newest=True)] == ids
@@ -137,7 +143,7 @@ async def test_letters_are_in_the_order_in_which_they_failed(tmp_path: Path) -> 
         assert [each.id for each in await letters.page()] == [failed[3]]
         one = await store.take_one(late.delivery.id)
         assert one is not None
-        await store.settle(one.delivery, Failed("x"), None)
+        await store.settle(one.delivery, FailedForGood("x"), None)
         assert await letters.drop_all() == 2
         await letters.close()
 
@@ -215,7 +221,9 @@ async def test_credentials_are_wiped_at_the_end(tmp_path: Path, end: str) -> Non
                 taken = await store.take_one(each)
                 assert taken is not None
                 assert taken.delivery.headers[1] == (b"Authorization", SECRET)
-                await store.settle(taken.delivery, OK if end == "delivered" else Failed("x"), RAN)
+                await store.settle(
+                    taken.delivery, OK if end == "delivered" else FailedForGood("x"), RAN
+                )
         if end == "gave up":
             times.pass_by(4 * DAY)
             assert len(await store.give_up()) == 2
@@ -231,7 +239,7 @@ async def test_credentials_are_wiped_at_the_end(tmp_path: Path, end: str) -> Non
 async def test_a_file_that_does_not_answer_fails_in_time_and_is_used_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with opened(tmp_path, patience=0.3) as store:
+    async with opened(tmp_path, patience=1.0) as store:
         one = await accepted(store)
         with locked(tmp_path):
             with pytest.raises(FileFailure):
@@ -256,7 +264,7 @@ async def test_no_answer_in_time_is_an_uncertain_acceptance(tmp_path: Path) -> N
             loop.call_soon_threadsafe(begun.set)
             asyncio.run_coroutine_threadsafe(release.wait(), loop).result(20)
 
-        slow = asyncio.ensure_future(store._ask(wait_for_the_disk))  # type: ignore[arg-type]  # needs no table
+        slow = asyncio.ensure_future(store._ask(wait_for_the_disk))
         await begun.wait()
         with pytest.raises(AcceptUncertain):
             await store.accept(new())
@@ -277,7 +285,7 @@ async def test_a_full_disk_refuses_new_ones_and_lets_others_end(tmp_path: Path) 
                 assert isinstance(await store.settle(taken.delivery, OK, RAN), Delivery)
             taken = await store.take_one(ids[3])
             assert taken is not None
-            settled = await store.settle(taken.delivery, Retry(5, "x"), RAN)
+            settled = await store.settle(taken.delivery, RetryLater(5, "x"), RAN)
             assert isinstance(settled, Delivery)
             assert isinstance(await store.cancel(ids[4]), Delivery)
             for each in ids[5:]:

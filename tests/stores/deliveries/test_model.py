@@ -29,9 +29,9 @@ from proxy.policy.delivery.state import (
     Delivered,
     DeliveredResponse,
     Delivery,
-    Failed,
+    FailedForGood,
     LetterTerms,
-    Retry,
+    RetryLater,
     TransitionRefusal,
 )
 from proxy.policy.delivery.words import DeliveryState
@@ -42,7 +42,7 @@ from proxy.stores.deliveries import (
     FileDeliveryStore,
     Gone,
     Mismatch,
-    NoRoom,
+    NoCapacity,
     ShownDelivery,
 )
 from tests.stores.deliveries.kit import DAY, DID_NOT_RUN, RAN, URL, Times, new
@@ -99,6 +99,7 @@ class Engine(RuleBasedStateMachine):
         self._stores: list[FileDeliveryStore] = []
         self._lives = [0, 0]
         self._entries: dict[str, Entry] = {}
+        self._made = 0
         self._now = 0.0
 
     @initialize()
@@ -132,14 +133,13 @@ class Engine(RuleBasedStateMachine):
     def accept(
         self, process: int, route: str, key: str, fingerprint: bytes, *, letter: bool
     ) -> None:
-        callers = (
-            f"c{len(self._entries)}"  # each is another one: a caller's share is not asked here
-        )
+        self._made += 1
         one = new(
+            id=f"d_{self._made:022}",  # the same whenever hypothesis repeats this
             route=route,
             record=key,
             fingerprint=fingerprint,
-            caller=callers,
+            caller=f"c{self._made}",  # each is another one: none comes near its share
             give_up_after=GIVES_UP,
             letter=LetterTerms(1e9, 20) if letter else None,
             ttl=30 * DAY,
@@ -155,7 +155,7 @@ class Engine(RuleBasedStateMachine):
             assert isinstance(answer, Accepted)
             assert (answer.delivery.id, answer.is_duplicate) == (first, True)
         elif held >= MOST:
-            assert isinstance(answer, NoRoom)
+            assert isinstance(answer, NoCapacity)
         else:
             assert isinstance(answer, Accepted)
             assert (answer.delivery.id, answer.is_duplicate) == (one.id, False)
@@ -212,9 +212,9 @@ class Engine(RuleBasedStateMachine):
                     done = Delivered(DeliveredResponse(200, (), b""))
                     answer = self._run(store.settle(taken, done, run))
                 case "retrying":
-                    answer = self._run(store.settle(taken, Retry(30, "x"), run))
+                    answer = self._run(store.settle(taken, RetryLater(30, "x"), run))
                 case _:
-                    answer = self._run(store.settle(taken, Failed("x"), run))
+                    answer = self._run(store.settle(taken, FailedForGood("x"), run))
             if not is_owner:
                 assert answer is TransitionRefusal.NOT_SENDING or isinstance(answer, Delivery)
                 return  # and the invariants say that nothing has changed

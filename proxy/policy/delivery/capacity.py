@@ -13,7 +13,7 @@ from proxy.policy.fair_share import limit_for_one_caller
 _SHARE = 4
 
 
-class RoomCause(StrEnum):
+class CapacityCause(StrEnum):
     """What there is no room for."""
 
     ENTRIES = "entries"
@@ -23,33 +23,35 @@ class RoomCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RoomUse:
+class CapacityUse:
     """Room that is taken, or that there is."""
 
     entries: int = 0
     size: int = 0
 
-    def __add__(self, other: "RoomUse") -> "RoomUse":
-        return RoomUse(self.entries + other.entries, self.size + other.size)
+    def __add__(self, other: "CapacityUse") -> "CapacityUse":
+        return CapacityUse(self.entries + other.entries, self.size + other.size)
 
-    def __sub__(self, other: "RoomUse") -> "RoomUse":
-        return RoomUse(self.entries - other.entries, self.size - other.size)
+    def __sub__(self, other: "CapacityUse") -> "CapacityUse":
+        return CapacityUse(self.entries - other.entries, self.size - other.size)
 
 
-def lacking(asked: RoomUse, used: RoomUse, own: RoomUse, most: RoomUse) -> RoomCause | None:
+def lacking(
+    asked: CapacityUse, used: CapacityUse, own: CapacityUse, most: CapacityUse
+) -> CapacityCause | None:
     """Return what is lacking for *asked* besides what is *used*; None: there is room.
 
     *own* is what the caller uses of that, and *most* what there is.
     """
     total = used + asked
     if total.entries > most.entries:
-        return RoomCause.ENTRIES
+        return CapacityCause.ENTRIES
     if total.size > most.size:
-        return RoomCause.BYTES
+        return CapacityCause.BYTES
     if used.entries == own.entries:
-        share = RoomUse(limit_for_one_caller(most.entries), limit_for_one_caller(most.size))
+        share = CapacityUse(limit_for_one_caller(most.entries), limit_for_one_caller(most.size))
     else:
-        share = RoomUse(max(most.entries // _SHARE, 1), most.size // _SHARE)
+        share = CapacityUse(max(most.entries // _SHARE, 1), most.size // _SHARE)
     mine = own + asked
     is_over = mine.entries > share.entries or mine.size > share.size
-    return RoomCause.CALLER if is_over else None
+    return CapacityCause.CALLER if is_over else None

@@ -7,21 +7,21 @@ is inserted; here, so that a body for which there is no room is not read in the 
 from collections.abc import Callable
 
 from proxy.core.clock import Clock
-from proxy.policy.delivery.room import RoomUse, lacking
-from proxy.stores.deliveries.ports import NoRoom
+from proxy.policy.delivery.capacity import CapacityUse, lacking
+from proxy.stores.deliveries.ports import NoCapacity
 
 _FRESH = 1.0
 """Seconds for which it is taken as true what a caller uses; then it may be asked to wait or not
 only by the file."""
 _MOST_CALLERS = 10_000
 """Callers of whom that is known."""
-_NOTHING = RoomUse()
+_NOTHING = CapacityUse()
 
 
-class Room:
+class DeliveryCapacity:
     """The room of all deliveries, as this process knows it."""
 
-    def __init__(self, most: RoomUse, clock: Clock, on_refused: Callable[[], object]) -> None:
+    def __init__(self, most: CapacityUse, clock: Clock, on_refused: Callable[[], object]) -> None:
         """Call *on_refused* when there is no room: what is known of it may be out of date."""
         self.most = most
         self.used = _NOTHING
@@ -29,32 +29,32 @@ class Room:
         self._clock = clock
         self._on_refused = on_refused
         self._reserved = _NOTHING
-        self._reserved_by: dict[str, RoomUse] = {}
-        self._known: dict[str, tuple[RoomUse, float]] = {}
+        self._reserved_by: dict[str, CapacityUse] = {}
+        self._known: dict[str, tuple[CapacityUse, float]] = {}
 
-    def reserve(self, caller: str, size: int) -> "RoomReservation | NoRoom":
+    def reserve(self, caller: str, size: int) -> "ReservedCapacity | NoCapacity":
         """Reserve room for one delivery of *size* bytes."""
-        reservation = RoomReservation(self, caller)
-        return self.add(reservation, RoomUse(1, size)) or reservation
+        reservation = ReservedCapacity(self, caller)
+        return self.add(reservation, CapacityUse(1, size)) or reservation
 
-    def add(self, reservation: "RoomReservation", more: RoomUse) -> NoRoom | None:
+    def add(self, reservation: "ReservedCapacity", more: CapacityUse) -> NoCapacity | None:
         """Reserve *more*; None if there is room for it."""
         caller = reservation.caller
         mine = self._reserved_by.get(caller, _NOTHING)
         own = self._use_of(caller) + mine
         used = self.used + self._reserved
         # What the file has of the caller may be newer than what it has of all.
-        used = RoomUse(max(used.entries, own.entries), max(used.size, own.size))
+        used = CapacityUse(max(used.entries, own.entries), max(used.size, own.size))
         cause = lacking(more, used, own, self.most)
         if cause is not None:
             self._on_refused()
-            return NoRoom(cause)
+            return NoCapacity(cause)
         reservation.held += more
         self._reserved += more
         self._reserved_by[caller] = mine + more
         return None
 
-    def release(self, caller: str, held: RoomUse) -> None:
+    def release(self, caller: str, held: CapacityUse) -> None:
         """Give back what was reserved."""
         self._reserved -= held
         left = self._reserved_by[caller] - held
@@ -63,7 +63,7 @@ class Room:
         else:
             del self._reserved_by[caller]
 
-    def note(self, caller: str, used: RoomUse, own: RoomUse) -> None:
+    def note(self, caller: str, used: CapacityUse, own: CapacityUse) -> None:
         """Note what is in the file now, and what of it is the *caller*'s."""
         self.used = used
         self._known.pop(caller, None)
@@ -71,27 +71,27 @@ class Room:
             del self._known[next(iter(self._known))]
         self._known[caller] = (own, self._clock.monotonic())
 
-    def _use_of(self, caller: str) -> RoomUse:
+    def _use_of(self, caller: str) -> CapacityUse:
         own, noted = self._known.get(caller, (_NOTHING, 0.0))
         return own if self._clock.monotonic() - noted < _FRESH else _NOTHING
 
 
-class RoomReservation:
+class ReservedCapacity:
     """Room for one request."""
 
-    __slots__ = ("_room", "caller", "held")
+    __slots__ = ("_capacity", "caller", "held")
 
-    def __init__(self, room: Room, caller: str) -> None:
-        self._room = room
+    def __init__(self, capacity: DeliveryCapacity, caller: str) -> None:
+        self._capacity = capacity
         self.caller = caller
         self.held = _NOTHING
 
-    def grow(self, size: int) -> NoRoom | None:
+    def grow(self, size: int) -> NoCapacity | None:
         """Reserve *size* bytes more; None if there is room for them."""
-        return self._room.add(self, RoomUse(0, size))
+        return self._capacity.add(self, CapacityUse(0, size))
 
     def release(self) -> None:
         """Give the room back; a second time nothing happens."""
         held, self.held = self.held, _NOTHING
         if held.entries:
-            self._room.release(self.caller, held)
+            self._capacity.release(self.caller, held)
