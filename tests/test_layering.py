@@ -78,6 +78,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "attempt": {"reasons"},
         "breaker": {"attempt", "settings", "window"},
         "repeatable": {"attempt", "reasons", "settings"},
+        "verdict_meaning": {"reasons", "repeatable"},
         "failure_answers": {"attempt"},
         "failure_category": {"attempt", "settings"},
         "routing": {"settings"},
