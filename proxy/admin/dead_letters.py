@@ -29,6 +29,7 @@ from proxy.policy.dead_letter import (
     read_dead_letter_id,
 )
 from proxy.policy.explain_command import EndedRequest, ExplainContext, key_fields
+from proxy.policy.idempotency.record import RecordState
 
 BODY_WITHIN = 10.0
 """Seconds for the few header fields that a replay is given."""
@@ -104,8 +105,11 @@ class DeadLetterOperations(Protocol):
     @WorkerRule(logged_as="letter_obstacle")
     async def replay_obstacle(
         self, name: str, given: RawHeaders, *, force: bool
-    ) -> Obstacle | None:
-        """Say why :meth:`replay_dead_letter` would not send it now; None if it would."""
+    ) -> Obstacle | RecordState | None:
+        """Say why :meth:`replay_dead_letter` would not send it now; None if it would.
+
+        A state is that of its idempotency key, which answers in place of the upstream.
+        """
 
     @WorkerRule(logged_as="replay_letter", takes_long=True)
     async def replay_dead_letter(
@@ -198,7 +202,7 @@ class DeadLettersResource:
             return wanted
         if name is None:
             return _obstacle(Obstacle.UNKNOWN)
-        replayed: Replayed | Obstacle | None
+        replayed: Replayed | Obstacle | RecordState | None
         operations, headers, force = self._operations, wanted.headers, wanted.force
         try:
             if wanted.dry_run:
@@ -207,11 +211,16 @@ class DeadLettersResource:
                 replayed = await operations.replay_dead_letter(name, headers, force=force)
         except StoreSilent:
             return _silent()
-        if isinstance(replayed, Obstacle):
-            return _obstacle(replayed)
-        if replayed is None:
-            return document({"result": "would_be_sent", "id": name})
-        return document(_replayed_json(replayed))
+        match replayed:
+            case Obstacle():
+                return _obstacle(replayed)
+            case Replayed():
+                content = _replayed_json(replayed)
+            case RecordState():
+                content = {"result": "would_not_be_sent", "id": name, "key": replayed.value}
+            case None:
+                content = {"result": "would_be_sent", "id": name}
+        return document(content)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         """Stream a line for each, the oldest first; break off if the file does not answer."""

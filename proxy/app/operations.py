@@ -189,10 +189,19 @@ class AppOperations:
 
     async def replay_obstacle(
         self, name: str, given: RawHeaders, *, force: bool
-    ) -> Obstacle | None:
+    ) -> Obstacle | RecordState | None:
         """Say why a dead letter would not be sent again now; None if it would."""
         with _asking_dead_letters():
-            return await self._replays.obstacle(self._replay_request(name, given, force=force))
+            found = await self._replays.prepare(self._replay_request(name, given, force=force))
+        if isinstance(found, Obstacle):
+            return found
+        if not found.known_record:
+            return None
+        try:
+            shown = await self._in_flight_keys.store.show(found.known_record)
+        except StoreError:
+            return None  # whether it answers when the letter is sent, is open
+        return None if shown is None else shown.state
 
     async def replay_dead_letter(
         self, name: str, given: RawHeaders, *, force: bool
