@@ -78,10 +78,10 @@ _REPLAYING = "replaying"
 _BUSY = "it is being sent again just now"
 
 
-def _tell_rest(ids: Sequence[str], done: int, dropped: int, why: str) -> None:
+def _tell_rest(ids: Sequence[str], done: int, dropped: int, cause: str) -> None:
     """Tell what is gone, and name what is not."""
     begun, rest = ids[done * PAGE_SIZE :][:PAGE_SIZE], ids[(done + 1) * PAGE_SIZE :]
-    click.echo(f"{why}: dropped {dropped} of {len(ids)}, {len(rest)} not tried", err=True)
+    click.echo(f"{cause}: dropped {dropped} of {len(ids)}, {len(rest)} not tried", err=True)
     if begun:
         click.echo(f"may be gone, the proxy does not stop: {some_ids(begun)}", err=True)
     if rest:

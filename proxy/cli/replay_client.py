@@ -110,12 +110,12 @@ class ReplayProgress:
         tone = Tone.WARNING if count.kept else Tone.GOOD
         print_line(Cell(text, tone), plain_text=self.plain_text)
 
-    def _tell_rest(self, dead_letter_ids: Sequence[str], count: _Count, why: str) -> None:
+    def _tell_rest(self, dead_letter_ids: Sequence[str], count: _Count, cause: str) -> None:
         """Tell what is done and what is not, each letter by its id."""
         begun = count.gone + count.kept + bool(count.under_way)
         rest = dead_letter_ids[begun:]
         done, not_done = ("would be sent", "would not") if self.dry_run else ("deleted", "kept")
-        first = f"{why}: {count.gone} of {len(dead_letter_ids)} letters {done}"
+        first = f"{cause}: {count.gone} of {len(dead_letter_ids)} letters {done}"
         lines = [f"{first}, {count.kept} {not_done}, {len(rest)} not tried"]
         if count.under_way and not self.dry_run:
             lines.append(
