@@ -17,6 +17,7 @@ from tests.support import (
     RunningProxy,
     ScriptedUpstream,
     answer,
+    hang,
     hang_up,
     ok,
     one_route,
@@ -272,6 +273,57 @@ async def test_the_command_can_be_pasted_whatever_the_client_sent(tmp_path: Path
     assert "  1. 503: not_repeatable (it may have run, and may not run twice)\n" in said
     assert "To have it sent again, one of:\n" in said
     assert not list(tmp_path.iterdir())  # noqa: ASYNC240 - a look into an empty folder
+
+
+LARGE = b"x" * 70_000
+KEYED = ("Idempotency-Key: k",)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "body", "script", "last"),
+    [
+        ("GET", (), b"", [hang_up, answer(response(503)), answer(ok())], "recovered"),
+        ("GET", (), b"", [reset] * 3, "attempts_exhausted"),
+        ("GET", (), b"", [answer(response(500))], "not_retryable_status"),
+        ("POST", (), b"5", [hang_up], "not_repeatable"),
+        ("POST", KEYED, b"5", [hang_up, answer(ok())], "recovered"),
+        ("PUT", (), LARGE, [answer(response(503))], "body_too_large"),
+        ("GET", (), b"", [answer(response(503, b"", "Retry-After: 90"))], "hint_too_long"),
+        ("GET", (), b"", [answer(response(503, b"", "X-Should-Retry: false"))], "server_said_no"),
+        (
+            "POST",
+            KEYED,
+            b"5",
+            [answer(response(503, b"", "Idempotent-Replayed: true"))],
+            "final_answer",
+        ),
+        ("GET", ("Holdfast-Timeout: 20ms",), b"", [hang], "deadline"),
+    ],
+)
+async def test_the_command_comes_to_the_same_verdicts(
+    method: str, fields: tuple[str, ...], body: bytes, script: list[Behaviour], last: str
+) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(
+            one_route(upstream, f"{FAST}\nbuffer: 64KiB", options="honours_key: true")
+        ) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(*script)
+        await client.request(method, "/pay", ID, *fields, body=body)
+        _, out, _ = await attempts("order-4711", "--json", "--admin", url_of(proxy))
+        (told,) = json.loads(out)["requests"]
+        arguments = ["explain", *told["explain"], "--json"]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    verdicts = [attempt["why"] for attempt in told["attempts"]]
+    assert verdicts[-1] == last
+    explained = json.loads(result.stdout)["attempts"]
+    assert len(explained) == len(verdicts)
+    for verdict, attempt in zip(verdicts, explained, strict=True):
+        assert verdict in attempt["why"]
+    meaning = dict(zip(explained[-1]["why"], explained[-1]["meaning"], strict=True))
+    assert meaning[last] == told["attempts"][-1]["meaning"]
 
 
 @pytest.mark.parametrize("evil", ["a\x1b[2J", "a\nb", "a\u202eb"])

@@ -408,6 +408,7 @@ EVERYTHING = [
     ("GET", "/slow", "--outcome", "503"),
     ("GET", "/slow", "--outcome", "timeout"),
     ("GET", "/plain", "--outcome", "503", "--outcome", "200"),
+    ("POST", "/v1/charges", "--outcome", "503:x-should-retry=false"),
 ]
 
 
@@ -416,7 +417,8 @@ ALWAYS = """
 The route takes it to the upstream. Earlier routes that do not match: No route matches, so it gets
 404 no_route: What follows, if no other request is in flight: Or: To have it sent again, one of:
 - wait between and after in the queue (back-off) (as the upstream asks) no verdict: nothing is
-repeated nothing ends it at ms s or. Write --outcome 503 (say), once for each attempt, to see what
+repeated nothing ends it at ms s or. No setting has it sent again. What may help: Write --outcome
+503 (say), once for each attempt, to see what
 would follow.
 """
 
