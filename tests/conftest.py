@@ -27,6 +27,7 @@ if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
 
+import tests.support.depth  # noqa: E402, F401 - as said above; it sets how random tests run
 from tests.support.virtual import TestLoop  # noqa: E402 - rewritten as said above
 
 

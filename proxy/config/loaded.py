@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import CheckReport, Fault
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.settings import Settings
 
 
@@ -22,6 +23,21 @@ class Loaded:
     @property
     def warnings(self) -> tuple[Fault, ...]:
         return self.report.warnings
+
+    def explain_context(self) -> ExplainContext:
+        """Return what requests are explained by, after the fact."""
+        shown = {
+            (route["name"], name.lower(), value)
+            for route in self.effective.get("routes", ())
+            for name, value in (route["match"].get("headers") or {}).items()
+        }
+        masked = frozenset(
+            (route.name, name)
+            for route in self.settings.routes
+            for name, value in route.match.headers
+            if (route.name, name, value) not in shown
+        )
+        return ExplainContext(self.report.files, self.settings, masked)
 
     @property
     def summary(self) -> str:

@@ -86,9 +86,15 @@ class ReplayResult(StrEnum):
     """How a replay ended; the values are metric labels, too."""
 
     SUCCEEDED = "succeeded"  # the dead letter is deleted
+    ALREADY_DONE = "already_done"  # its key has a good result: nothing was sent, and it is deleted
     FAILED = "failed"  # the upstream did not do it, or it is unknown whether it did
     REFUSED = "refused"  # by the proxy, before anything was sent: a limit, a breaker, a key
     INTERRUPTED = "interrupted"  # the proxy was shut down
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the dead letter is deleted: its request is done."""
+        return self in {ReplayResult.SUCCEEDED, ReplayResult.ALREADY_DONE}
 
 
 class Obstacle(StrEnum):

@@ -8,8 +8,9 @@ from aiohttp import ClientResponse, ClientSession, web
 from proxy.admin.site import AdminSite
 from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.idempotency.record import RecordState, Released, Shown
-from proxy.policy.settings import Listen
+from proxy.policy.settings import Listen, Settings
 from tests.support.waiting import PATIENCE
 
 
@@ -45,6 +46,9 @@ class Application:
         if self.reason == "broken":
             raise RuntimeError("the secret is hunter2")
         return {"admin_token": "***"}
+
+    def explain_context(self) -> ExplainContext:
+        return ExplainContext((), Settings())
 
     async def reload(self) -> tuple[bool, Sequence[str]]:
         self.reloads += 1

@@ -33,6 +33,10 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate),
 )
 
+# Properties without a decorator have no deadline either: a busy machine is no failure.
+settings.register_profile("usual", settings(), deadline=None)
+settings.load_profile("usual")
+
 FUZZ = settings.get_profile(_PROFILE)
 """Decorates a property."""
 
