@@ -270,7 +270,10 @@ async def test_no_answer_in_time_is_an_uncertain_acceptance(tmp_path: Path) -> N
             await store.accept(new())
         with pytest.raises(FileFailure):
             await slow
+        # Whatever came of it, the process that delivers looks.
+        await store.lead()
         release.set()
+        assert await store.wait_for_work(20)
         await accepted(store)
 
 
@@ -399,3 +402,23 @@ async def test_letters_of_waiting_clients_are_not_deliveries(tmp_path: Path) -> 
         await store._count()
         assert (store.counts, store.fill) == ({}, 0)
         await letters.close()
+
+
+async def test_all_that_come_meanwhile_share_one_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(path: str, **options: object) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(path, **options)  # type: ignore[call-overload]  # as given
+        db.set_trace_callback(statements.append)
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    async with opened(tmp_path) as store:
+        statements.clear()
+        await asyncio.gather(*(accepted(store, caller=f"{n % 8}") for n in range(64)))
+        # The first may be alone, and the counting may come in between.
+        assert statements.count("COMMIT") <= 4
+        assert sum("INSERT INTO deliveries" in each for each in statements) == 64
