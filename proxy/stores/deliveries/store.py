@@ -57,7 +57,7 @@ _POLL_EVERY = 0.05
 _WITHOUT_BELL = 0.25
 """Seconds after which there may be work, where other processes cannot say so."""
 _CLOSE_WITHIN = 5.0
-_LOG_PAGES = 1000
+_LOG_PAGES = 4000
 """Pages of the write-ahead log that are moved into the file together."""
 
 _T = TypeVar("_T")
