@@ -1,9 +1,9 @@
 """Over real sockets: what arrives at an upstream is never more than was written, and nearly that.
 
 The upstream counts by its own clock. A machine that is busy may deliver one call later than
-another by more than the margin; no sender can answer for that. So it is known of each call when it
-was sent: a second with too many arrivals counts unless the calls in it were under way for times
-that differ by more than the margin; and what was sent is counted, too, without any such excuse.
+another by more than the margin; no sender can answer for that. So it is known of each call when its
+permit was counted: a second with too many arrivals counts unless the calls in it were under way for
+times that differ by more than the margin; and permits are counted, too, without any such excuse.
 Nor can a limit be used while nobody gets to run: a :class:`Witness` knows for how long that was.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.instances import Crowd, everybody_sees_it
+from tests.pipeline.throttle.timed_sends import PROGRAM, read_sends
 from tests.support import (
     ScriptedUpstream,
     answer,
@@ -39,7 +40,7 @@ MARGIN = 0.02
 
 @dataclass
 class Counted:
-    """What is known of the calls of one rate: when each was sent, and when it arrived."""
+    """What is known of the calls of one rate: when each had its permit, and when it arrived."""
 
     sent: dict[str, float] = field(default_factory=dict)
     arrived: dict[str, float] = field(default_factory=dict)
@@ -89,18 +90,20 @@ async def counting(into: dict[int, Counted]) -> AsyncIterator[int]:
     try:
         yield int(await process.stdout.readline())
         told, _ = await process.communicate(b"")
-        _note(told.decode(), into, "arrived")
+        for line in told.decode().splitlines():
+            moment, _, target = line.partition(" ")
+            rate, call = _named(target)
+            into[rate].arrived[call] = float(moment)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
 
 
-def _note(lines: str, into: dict[int, Counted], what: str) -> None:
-    for line in lines.splitlines():
-        moment, _, target = line.partition(" ")
-        rate, call = target[1:].split("/")
-        getattr(into[int(rate)], what)[call] = float(moment)
+def _named(target: str) -> tuple[int, str]:
+    """The rate of the route, and the number of the call."""
+    rate, call = target[1:].split("/")
+    return int(rate), call
 
 
 def policy(port: int, store: str) -> str:
@@ -143,9 +146,7 @@ async def test_no_second_sees_more_than_was_written(
             store = f"{{url: 'redis://127.0.0.1:{server.port}', {PATIENT}}}"
         proxies: list[ServedBy] = [
             await stack.enter_async_context(
-                subprocess_proxy(
-                    policy(port, store), program=("tests.pipeline.throttle.timed_sends", str(file))
-                )
+                subprocess_proxy(policy(port, store), program=(PROGRAM, str(file)))
             )
             for file in files
         ]
@@ -165,7 +166,9 @@ async def test_no_second_sees_more_than_was_written(
             ended = now()
             watching.cancel()
         for file in files:
-            _note(file.read_text(), counts, "sent")
+            for send in read_sends(file):
+                rate, call = _named(send.target)
+                counts[rate].sent[call] = send.counted
     for rate in RATES:
         counted = counts[rate]
         assert counted.sent.keys() == counted.arrived.keys()
