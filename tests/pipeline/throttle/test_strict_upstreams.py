@@ -28,7 +28,7 @@ from tests.support import (
     subprocess_proxy,
     virtual_time,
 )
-from tests.support.proxies import ROOT, ServedBy
+from tests.support.proxies import ROOT, ProxyProcess
 from tests.support.redis_server import PATIENT, redis_server
 from tests.support.upstream import Visit, ok
 from tests.support.witness import Witness
@@ -144,7 +144,7 @@ async def test_no_second_sees_more_than_was_written(
         if instances > 1:
             server = await stack.enter_async_context(redis_server())
             store = f"{{url: 'redis://127.0.0.1:{server.port}', {PATIENT}}}"
-        proxies: list[ServedBy] = [
+        proxies: list[ProxyProcess] = [
             await stack.enter_async_context(
                 subprocess_proxy(policy(port, store), program=(PROGRAM, str(file)))
             )
