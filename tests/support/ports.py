@@ -16,7 +16,7 @@ def held_port(port: int = 0) -> socket.socket:
     """A socket that keeps a port of 127.0.0.1 from everybody but the one who is told of it.
 
     It does not listen: who knocks is refused until a server listens there, which shares the port
-    with it by ``SO_REUSEADDR``, as all do. Nobody gets it who asks for any port, nor another holder.
+    with it by ``SO_REUSEADDR``, as all do. Nobody gets it who asks for any, nor another holder.
     """
     sock = socket.socket()
     try:
