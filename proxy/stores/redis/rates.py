@@ -35,6 +35,7 @@ class SharedRateLimiter(SharedLimiter):
         "_degraded",
         "_epoch",
         "_is_contested",
+        "_last_alone",
         "_leases",
         "_next",
         "_paused_until",
@@ -68,6 +69,8 @@ class SharedRateLimiter(SharedLimiter):
         self._sent_alone = 0
         """Calls that were sent without the store, and of which it does not know yet."""
         self._alone_since = 0.0
+        self._last_alone = 0.0
+        """When the last of them was sent, or later."""
         self._paused_until = 0.0
         """When the last pause is over."""
         if not self._store_is_up:
@@ -88,6 +91,7 @@ class SharedRateLimiter(SharedLimiter):
             return False
         if not self._store_is_up:
             self._sent_alone += 1
+            self._last_alone = now
         elif self._terms.rates:
             leases = self._leases
             if not leases.take(now, reserved):
@@ -324,7 +328,8 @@ class SharedRateLimiter(SharedLimiter):
         def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - it knows now
             self._sent_alone -= reported
 
-        self._commands.report_sent(reported, now - self._alone_since, self._terms, answer)
+        alone_for, last_ago = now - self._alone_since, now - self._last_alone
+        self._commands.report_sent(reported, alone_for, last_ago, self._terms, answer)
 
     def trust_store(self) -> None:
         """Drop the degraded limiter: by now all instances know that the store is up."""
