@@ -54,8 +54,6 @@ class Deadlines:
     Time in which the proxy waited for the client's own bytes is added on top.
     """
 
-    __slots__ = ("_clock", "_finished", "_loop", "_own", "_queue", "_timer", "timeout")
-
     def __init__(self, timeout: float, clock: Clock) -> None:
         self.timeout = timeout
         self._clock = clock

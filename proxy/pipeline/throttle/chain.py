@@ -41,16 +41,6 @@ _NO_STORE = Refusal(RefusalReason.STORE, "The store of the limits is unavailable
 class ThrottleChain:
     """The throttles between a route and an upstream, in the order in which they admit."""
 
-    __slots__ = (
-        "_limiters",
-        "_new_permit",
-        "clock",
-        "loop",
-        "retry_waits",
-        "throttles",
-        "upstream",
-    )
-
     def __init__(
         self,
         throttles: list[Throttle],
