@@ -152,6 +152,7 @@ class Integer(ValueType[int]):
     """The message for 0 where that is too little: what it would mean, and what to write."""
     noun = "whole number in range"
     example = "64"
+    examples = ()
 
     def read(self, scalar: Scalar) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,18}", scalar.text):
@@ -170,10 +171,6 @@ class Integer(ValueType[int]):
     @property
     def expects(self) -> str:
         return f"a {self.noun.removesuffix(' in range')} from {self.least} to {self.most}"
-
-    @property
-    def examples(self) -> tuple[()]:
-        return ()
 
     def accepted(self) -> JsonSchema:
         return or_reference({"type": "integer", "minimum": self.least, "maximum": self.most})
@@ -220,6 +217,7 @@ class Number(ValueType[float]):
     """Whether *least* itself is excluded."""
     noun = "number in range"
     example = "0.5"
+    examples = ()
 
     def read(self, scalar: Scalar) -> float:
         if not re.fullmatch(_DECIMAL, scalar.text):
@@ -246,10 +244,6 @@ class Number(ValueType[float]):
             return f"above {self.least} and up to {self.most}"
         return f"from {self.least} to {self.most}"
 
-    @property
-    def examples(self) -> tuple[()]:
-        return ()
-
     def accepted(self) -> JsonSchema:
         least = "exclusiveMinimum" if self.above else "minimum"
         return or_reference({"type": "number", least: self.least, "maximum": self.most})
@@ -261,16 +255,13 @@ class Switch(ValueType[bool]):
     noun = "switch"
     example = "true"
     expects = "true or false"
+    examples = (True, False)
     schema = or_reference({"type": "boolean"})
 
     def read(self, scalar: Scalar) -> bool:
         if scalar.type != "bool":
             raise InvalidValue(f"{scalar.shown} is neither true nor false, write one of them")
         return scalar.text[0] in "tT"
-
-    @property
-    def examples(self) -> tuple[bool, ...]:
-        return (True, False)
 
 
 class Choice(ValueType[WordT]):
@@ -280,6 +271,7 @@ class Choice(ValueType[WordT]):
     """
 
     noun = "word that can stand here"
+    examples = ()  # an editor lists the words
 
     def __init__(self, *words: WordT, synonyms: Mapping[str, str] | None = None) -> None:
         self.words = words
@@ -297,10 +289,6 @@ class Choice(ValueType[WordT]):
     @property
     def expects(self) -> str:
         return alternatives(str(word) for word in self.words)
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        return ()  # an editor lists the words
 
     def accepted(self) -> JsonSchema:
         return or_reference({"enum": [str(word) for word in self.words]})

@@ -113,6 +113,7 @@ class OutcomeName(ValueType[str | int]):
     """Words that only this list accepts."""
     noun = "outcome"
     example = "503"
+    examples = (503,)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -159,10 +160,6 @@ class OutcomeName(ValueType[str | int]):
     def expects(self) -> str:
         words = ", ".join(self.words)
         return f"a status from 400 to 599, 4xx, 5xx, 403+hint (say), or one of {words}"
-
-    @property
-    def examples(self) -> tuple[object, ...]:
-        return (503,)
 
     def accepted(self) -> JsonSchema:
         status = {"type": "integer", "minimum": 400, "maximum": 599}

@@ -7,14 +7,7 @@ from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
 from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping, Scalar
-from proxy.config.values.base import (
-    Choice,
-    CountOrWord,
-    Integer,
-    JsonSchema,
-    ValueType,
-    string_schema,
-)
+from proxy.config.values.base import Choice, CountOrWord, Integer, ValueType, string_schema
 from proxy.config.values.headers import HEADER_NAME
 from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
@@ -105,6 +98,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
     example = "client_ip"
     expects = "client_ip, header:NAME or query:NAME (no space behind the colon), or none"
     examples = ("client_ip", "header:X-Tenant", "query:tenant", "none")
+    schema = string_schema(f"^(none|client_ip|header:{HEADER_NAME.pattern}|query:{_QUERY_NAME})$")
 
     def read(self, scalar: Scalar) -> ThrottleKey | None:
         text = scalar.text
@@ -131,10 +125,6 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if value is None:
             return "none"
         return f"{value.source}:{value.name}" if value.name else value.source
-
-    def accepted(self) -> JsonSchema:
-        named = f"header:{HEADER_NAME.pattern}|query:{_QUERY_NAME}"
-        return string_schema(f"^(none|client_ip|{named})$")
 
 
 def joined_by_colon(mapping: Mapping, before: str) -> str:
