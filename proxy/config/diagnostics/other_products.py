@@ -12,7 +12,8 @@ _OTHER_WORDS = {
     "methods match.methods": "method verb verbs",
     "match.methods": "methods",
     "retry": "retry_policy retryPolicy",
-    "attempts retry.attempts": "num_retries max_retries retries lb_retries",
+    "attempts retry.attempts": "num_retries numRetries max_retries maxRetries retries "
+    "lb_retries max_attempts maxAttempts",
     "on retry.on": "retry_on status retriable_status_codes",
     "status on retry.on": "status_code",
     "keep on retry.on": "status_codes",

@@ -72,7 +72,7 @@ class Reader:
             try:
                 return TypedScalar(path, value_type, node, value_type.read(node))
             except InvalidValue as error:
-                text = str(error)
+                text = _with_meant_word(str(error), node, value_type)
                 # The text of any other error may quote the value, which may be a secret.
                 if node.references and not isinstance(error, InvalidSecret):
                     text = f"{node.shown} is no {value_type.noun}, write {value_type.example} (say)"
@@ -197,6 +197,14 @@ class Reader:
                 "in each route",
             )
         return entry.key == "<<"
+
+
+def _with_meant_word(text: str, node: Scalar, value_type: ValueType[Any]) -> str:
+    """Return the message *text*, or one with the word that was probably meant."""
+    near = value_type.meant(node.text)
+    if not near or f"mean {near}" in text or f"write {near}" in text:
+        return text
+    return value_type.wrong_type(node, near).replace(f"write {near}", f"did you mean {near}?")
 
 
 def _key_path(path: str, key: str) -> str:

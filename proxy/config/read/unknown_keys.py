@@ -7,7 +7,7 @@ from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.nearest import nearest
 from proxy.config.diagnostics.other_products import SYNONYMS
 from proxy.config.schema.file import FILE
-from proxy.config.schema.route import HEADERS
+from proxy.config.schema.route import HEADER_EDITS, HEADERS
 from proxy.config.schema.section import Section, sections
 from proxy.config.schema.store import STORE
 from proxy.config.source.nodes import Entry, Node, Scalar
@@ -32,7 +32,7 @@ def unknown_key(entry: Entry[Node], section: Section) -> KeySuggestion:
     for ours in SYNONYMS.get(key, ()):
         outermost = ours.partition(".")[0]
         if outermost in known:
-            return KeySuggestion(f"write {_rewritten(ours, entry.node)}", outermost)
+            return KeySuggestion(f"write {_rewritten(ours, entry)}", outermost)
     # `store` is two letters from `scope`, but is a key of its own, in the wrong section.
     near = "" if key == "store" else nearest(key, known)
     if near:
@@ -53,6 +53,8 @@ def _where_it_belongs(entry: Entry[Node], section: Section) -> str:
     key = entry.key
     if key == "store":
         return f"write store: {_store_of(entry.node)} at the top of the file"
+    if section is HEADERS and key in HEADER_EDITS.keys:
+        return f"write headers: {{request: {{{key}: …}}}}, or response for the way back"
     if section is HEADERS:
         return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
     # Sections below this one come first: they are the nearer explanation.
@@ -67,8 +69,9 @@ def _where_it_belongs(entry: Entry[Node], section: Section) -> str:
     return f"write one of {', '.join(section.keys)}"
 
 
-def _rewritten(ours: str, node: Node) -> str:
+def _rewritten(ours: str, entry: Entry[Node]) -> str:
     """Return our key, with the value that was written if it is certainly no secret."""
+    node = entry.node
     value = node.text if isinstance(node, Scalar) else ""
     *outer, key = ours.split(".")
     if key == "urls":
@@ -80,8 +83,7 @@ def _rewritten(ours: str, node: Node) -> str:
     if key in {"match", "path"}:
         return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
     if key == "attempts":
-        text = f"attempts: {_attempts_for(node)}"
-        return f"{_within(outer, text)} (attempts counts the first call)"
+        return _attempts_for(entry, outer)
     number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
     if key == "rate" or (key == "throttle" and number):
         calls = number or "100"
@@ -98,12 +100,17 @@ def _store_of(node: Node) -> str:
     return written if re.fullmatch(r"memory|sqlite:[^@]+", written) else "redis://…"
 
 
-def _attempts_for(retries: Node) -> str:
-    """Return the number of attempts that corresponds to a number of retries."""
+def _attempts_for(entry: Entry[Node], outer: list[str]) -> str:
+    """Return the number of attempts for a number of retries, or of attempts at most."""
+    node, counts_first = entry.node, entry.key.lower() in {"max_attempts", "maxattempts"}
     try:
-        return str(Integer(0, 99).read(retries) + 1) if isinstance(retries, Scalar) else "N+1"
+        number = Integer(0, 99).read(node) if isinstance(node, Scalar) else None
     except InvalidValue:
-        return "N+1"
+        number = None
+    if counts_first:
+        return _within(outer, f"attempts: {number or 'N'}")
+    text = f"attempts: {'N+1' if number is None else number + 1}"
+    return f"{_within(outer, text)} (attempts counts the first call)"
 
 
 def _within(keys: list[str], text: str) -> str:

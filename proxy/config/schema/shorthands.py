@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import nearest
 from proxy.config.diagnostics.other_products import OFF, ON
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
 
@@ -71,6 +72,12 @@ class Switchable(Shorthand):
             raise InvalidValue(
                 f"{node.shown} is neither true nor false, write true to switch it on"
             )
+        word = node.text.lower()
+        if word in {"true", "false"}:
+            raise InvalidValue(f"{node.shown} is text here, write {word} without quotes")
+        near = nearest(word, ("true", "false"))
+        if near:
+            raise InvalidValue(f"{node.shown} is neither true nor false, did you mean {near}?")
         return node
 
 

@@ -46,6 +46,9 @@ _TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
 _MENDED_COLON = "\ue000"
 
 
+_KEY_LINE = re.compile(r"(?P<indent> *(?:- +)*)[^\s#:][^:]*:(?:\s+(?P<value>[^#\s].*)?)?$")
+
+
 class _Unreadable(Exception):
     """The file cannot be parsed beyond this position."""
 
@@ -145,12 +148,37 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
             'within {} and [] a value with ${…} needs quotes, write "${…}"',
         )
     problem = error.problem or ""
+    if "mapping values are not allowed" in problem:
+        above = _key_above(lines, mark.line)
+        if above is not None:
+            return _Unreadable(
+                Position(source, mark.line + 1, len(line) - len(line.lstrip()) + 1),
+                f"this line is indented further than line {above[0] + 1}, whose key has a value "
+                f"already, begin it with {above[1]} spaces to stand beside that key",
+            )
     suggestion = next(
         (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
     )
     if "end of stream" in problem and error.context_mark is not None:
         mark = error.context_mark  # the quote that was opened, not the end of the file
     return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
+
+
+def _key_above(lines: list[str], number: int) -> tuple[int, int] | None:
+    """Return the line, and the column, of the key that the line *number* should stand beside.
+
+    None unless that line is a key, indented further than the key with a value before it.
+    """
+    here = _KEY_LINE.match(lines[number]) if number < len(lines) else None
+    for before in range(number - 1, -1, -1):
+        if not lines[before].strip() or lines[before].lstrip().startswith("#"):
+            continue
+        above = _KEY_LINE.match(lines[before])
+        if here is None or above is None or not above["value"]:
+            return None
+        column = len(above["indent"])
+        return (before, column) if len(here["indent"]) > column else None
+    return None
 
 
 class _Composer:

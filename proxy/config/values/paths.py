@@ -1,8 +1,10 @@
 """Value types of a route's match: paths, methods, hosts and protocols."""
 
 import re
+from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import ValueType, string_schema
 
@@ -11,6 +13,9 @@ _SEGMENT = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*")
 _DOT_SEGMENT = re.compile(r"(?:\.|%2[eE]){1,2}")
 _METHOD = re.compile(r"[A-Z0-9!#$%&'*+.^_`|~-]{1,32}")
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
+
+KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY")
+"""The methods of HTTP that are forwarded; any other name may be one, too."""
 
 _REGEX_SIGNS = re.compile(r"[\^|\\\[\]?]|\.[*+]|\)[*+?$]?$|\$$|\(.*\)")
 _ALTERNATIVES = re.compile(
@@ -143,6 +148,8 @@ class Protocol(ValueType[str]):
     noun = "protocol"
     example = "websocket"
     expects = "websocket"
+    words = ("websocket",)
+    synonyms: ClassVar = by_other_word({"websocket": "ws wss websockets"})
     schema = string_schema(r"^[wW]eb[sS]ocket$")
 
     def read(self, scalar: Scalar) -> str:

@@ -39,6 +39,10 @@ class Duration(ValueType[float | None]):
     example: str = "30s"
     noun = "duration in range"
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("none",) if self.none else ()
+
     def read(self, scalar: Scalar) -> float | None:
         text = scalar.text
         if self.none and text == "none":
@@ -99,6 +103,10 @@ class Size(ValueType[int | None]):
     noun = "size in range"
     example = "64KiB"
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("none",) if self.none else ()
+
     def read(self, scalar: Scalar) -> int | None:
         text = scalar.text
         if self.none and text == "none":
@@ -142,6 +150,7 @@ class ByteRate(ValueType[int | None]):
     example = "500B/s"
     expects = "bytes per second with their unit: 500B/s or 1KiB/s, or none for no limit"
     examples = (example, "1KiB/s", "none")
+    words = ("none",)
     schema = string_schema(f"^(none|{SIZE_PATTERN}/s)$")
 
     def read(self, scalar: Scalar) -> int | None:

@@ -299,7 +299,7 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         in_file(
             "neither true nor false",
             UPSTREAM.format("{urls: ['https://a.example'], tls: {verify: »on}}"),
-            'upstreams.api.tls.verify: "on" is neither true nor false, write one of them',
+            'upstreams.api.tls.verify: "on" is neither true nor false, write true',
         ),
         in_file(
             "a required key that is nearly right, and not called missing as well",
