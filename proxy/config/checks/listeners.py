@@ -9,8 +9,8 @@ from proxy.config.read.typed_tree import TypedMapping, TypedScalar
 from proxy.config.values.addresses import is_loopback
 from proxy.policy.settings import Listen, Origin
 
-_LISTENER = ("so each request would come back to us", "listen")
-_ADMIN = ("which sends nothing on", "admin")
+_LISTENER = ("listener", "so each request would come back to us", "listen")
+_ADMIN = ("admin listener", "which sends nothing on", "admin")
 _LOCALHOST = "localhost"
 _IPV4 = 4
 
@@ -72,12 +72,12 @@ def check_own_addresses(
 def _report_own_address(
     url: TypedScalar,
     address: TypedScalar,
-    listener: tuple[str, str],
+    listener: tuple[str, str, str],
     reaches: _Reach,
     diagnostics: Diagnostics,
 ) -> None:
-    effect, key = listener
-    where = f"{key} {address.written.bare} itself, {effect}"
+    name, effect, key = listener
+    where = f"our own {name} ({key}: {address.written.bare}), {effect}"
     if reaches is _Reach.CERTAINLY:
         diagnostics.fault(
             url,

@@ -216,7 +216,7 @@ def _is_too_long(route: EffectiveSection, key: str, timeout: float) -> bool:
     if wait is None or longest is None:
         return False
     # The longest hint may be as long as the request may take: it is an upper bound only.
-    return timeout <= wait.value <= longest.value if key == _BASE else wait.value > timeout
+    return bool(timeout <= wait.value <= longest.value if key == _BASE else wait.value > timeout)
 
 
 def _effect_of(route: EffectiveSection, key: str, timeout: float) -> str:

@@ -4,6 +4,7 @@ Each method reads one shape: a scalar, a list, a table (any names, values of one
 or a section (a fixed set of keys). None stands for what could not be read.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -99,7 +100,12 @@ class Reader:
 
     def _table(self, node: Node, shape: TableOf, path: str) -> TypedMapping | None:
         if not isinstance(node, Mapping):
-            self._fault(node, path, "names with values belong here, write them as a mapping")
+            self._fault(
+                node,
+                path,
+                "names with values belong here, write them as a mapping: "
+                f"{{{shape.names.example}: …}}",
+            )
             return None
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
@@ -126,7 +132,8 @@ class Reader:
 
     def _section(self, node: Node, section: Section, path: str) -> TypedMapping:
         if not isinstance(node, Mapping):
-            self._fault(node, path, f"keys belong here, write {_keys_of(section)}")
+            instead = _as_key(node, section) or _keys_of(section)
+            self._fault(node, path, f"keys belong here, write {instead}")
             return TypedMapping(path, node.position, {}, section, frozenset(section.keys))
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
@@ -220,6 +227,19 @@ def _item_path(path: str, index: int, item: Node) -> str:
         except InvalidValue:
             pass
     return f"{path}[{index}]"
+
+
+def _as_key(node: Node, section: Section) -> str:
+    """Return the section with *node* as the value of the only key that can have it; or nothing."""
+    if not isinstance(node, Scalar) or node.references or node.type != "str":
+        return ""
+    able = []
+    for name, key in section.keys.items():
+        if isinstance(key.shape, ValueType) and not key.shape.is_hidden:
+            with suppress(InvalidValue):
+                key.shape.read(node)
+                able.append(name)
+    return f"{{{able[0]}: {node.bare}}}" if len(able) == 1 else ""
 
 
 def _keys_of(section: Section) -> str:

@@ -4,9 +4,10 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.diagnostics.nearest import nearest
-from proxy.config.diagnostics.other_products import SYNONYMS
+from proxy.config.diagnostics.nearest import meant, nearest
+from proxy.config.diagnostics.other_products import SYNONYMS, by_other_word
 from proxy.config.schema.file import FILE
+from proxy.config.schema.listen import LISTEN
 from proxy.config.schema.route import HEADER_EDITS, HEADERS
 from proxy.config.schema.section import Section, sections
 from proxy.config.schema.store import STORE
@@ -15,6 +16,12 @@ from proxy.config.values.addresses import UpstreamUrl
 from proxy.config.values.base import Integer
 from proxy.config.values.paths import below
 from proxy.http.durations import parse_duration
+
+_EDITS = by_other_word({"set": "add append insert", "remove": "delete drop unset hide"})
+"""What other products call the changes of header fields."""
+
+_IN_SEVERAL_PLACES = {"tls": "listen, an upstream or store"}
+"""Where a key can be meant that several sections have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +60,22 @@ def _where_it_belongs(entry: Entry[Node], section: Section) -> str:
     key = entry.key
     if key == "store":
         return f"write store: {_store_of(entry.node)} at the top of the file"
-    if section is HEADERS and key in HEADER_EDITS.keys:
-        return f"write headers: {{request: {{{key}: …}}}}, or response for the way back"
     if section is HEADERS:
-        return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
+        edit = meant(key, HEADER_EDITS.keys, _EDITS)
+        one = f"{edit}: …" if edit else f"set: {{{key}: …}}"
+        also = ", or response for the way back" if edit else ""
+        return f"write headers: {{request: {{{one}}}}}{also}"
+    if section is LISTEN and key == "host":
+        return "write address: HOST:PORT"
     # Sections below this one come first: they are the nearer explanation.
     others = [*sections(section), *sections(FILE)]
-    for other in others:
-        if key in other.keys:
-            return f"it belongs to {other.belongs_to}, write it there"
-    for ours in SYNONYMS.get(key, ()):
+    if section is FILE and key in _IN_SEVERAL_PLACES:
+        return f"it belongs to {_IN_SEVERAL_PLACES[key]}, write it there"
+    for ours in (key, *SYNONYMS.get(key, ())):
         for other in others:
             if ours in other.keys:
-                return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
+                called = "" if ours == key else f"is called {ours} and "
+                return f"it {called}belongs to {other.belongs_to}, write it there"
     return f"write one of {', '.join(section.keys)}"
 
 
@@ -80,8 +90,8 @@ def _rewritten(ours: str, entry: Entry[Node]) -> str:
         except InvalidValue:
             value = "https://…"
         return f"urls: [{value}]"
-    if key in {"match", "path"}:
-        return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
+    if key in {"match", "path", "address"}:
+        return f"{key}: {_place_for(key, value)}"
     if key == "attempts":
         return _attempts_for(entry, outer)
     number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
@@ -92,6 +102,14 @@ def _rewritten(ours: str, entry: Entry[Node]) -> str:
     if is_time or (key in {"burst", "concurrency"} and number):
         return _within(outer, f"{key}: {value}")
     return _within(outer, f"{key}: …") if outer else key
+
+
+def _place_for(key: str, value: str) -> str:
+    """Return what to write for a path, or for an address to listen on, for which *value* stood."""
+    if key == "address":
+        port = value if re.fullmatch("[0-9]{1,5}", value) else "8080"
+        return f"127.0.0.1:{port}, or 0.0.0.0:{port} to be reachable from outside"
+    return below(value) if value.startswith("/") else "/prefix/**"
 
 
 def _store_of(node: Node) -> str:

@@ -46,6 +46,7 @@ _TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
 _MENDED_COLON = "\ue000"
 
 
+_BARE_ADDRESS = re.compile(r":\s+(\[[0-9A-Fa-f:.]*\]:[0-9]{1,5})\s*$")
 _KEY_LINE = re.compile(r"(?P<indent> *(?:- +)*)[^\s#:][^:]*:(?:\s+(?P<value>[^#\s].*)?)?$")
 
 
@@ -147,8 +148,17 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
             Position(source, mark.line + 1, mark.column),
             'within {} and [] a value with ${…} needs quotes, write "${…}"',
         )
+    address = _BARE_ADDRESS.search(line)
+    if address is not None:
+        return _Unreadable(
+            Position(source, mark.line + 1, address.start(1) + 1),
+            f'an address in brackets needs quotes, write "{address[1]}"',
+        )
     problem = error.problem or ""
-    if "mapping values are not allowed" in problem:
+    suggestion = next(
+        (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
+    )
+    if "mapping values are not allowed" in problem or suggestion == _SYNTAX_FALLBACK:
         above = _key_above(lines, mark.line)
         if above is not None:
             return _Unreadable(
@@ -156,9 +166,6 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
                 f"this line is indented further than line {above[0] + 1}, whose key has a value "
                 f"already, begin it with {above[1]} spaces to stand beside that key",
             )
-    suggestion = next(
-        (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
-    )
     if "end of stream" in problem and error.context_mark is not None:
         mark = error.context_mark  # the quote that was opened, not the end of the file
     return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)

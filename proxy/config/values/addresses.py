@@ -95,7 +95,7 @@ class AdminAddress(ValueType[Listen | None]):
     example = "127.0.0.1:9901"
     expects = f"an address with its port ({example}), or false for no admin listener"
     words = ("false",)
-    synonyms: ClassVar = MappingProxyType(dict.fromkeys(OFF, "false"))
+    synonyms = MappingProxyType(dict.fromkeys(OFF, "false"))
     examples = (example, False)
     schema = either({"enum": [False]}, "an address", ListenAddress.schema)
 
@@ -160,7 +160,11 @@ class UpstreamUrl(ValueType[Origin]):
             )
         scheme, separator, rest = text.partition("://")
         if not separator:
-            if not re.match(r"[A-Za-z0-9\[]", text) or text.startswith("unix:"):
+            if text.startswith("unix:"):
+                raise InvalidValue(
+                    f"an upstream on a unix socket is not supported, write {self.example} (say)"
+                )
+            if not re.match(r"[A-Za-z0-9\[]", text):
                 raise InvalidValue(f"{scalar.shown} is no URL, write {self.example} (say)")
             raise InvalidValue(
                 f"{scalar.shown} has no scheme, write http://{text} or https://{text}"

@@ -282,7 +282,7 @@ class Switch(ValueType[bool]):
     expects = "true or false"
     schema = or_reference({"type": "boolean"})
     words = ("true", "false")
-    synonyms: ClassVar = MappingProxyType(dict.fromkeys(ON, "true") | dict.fromkeys(OFF, "false"))
+    synonyms = MappingProxyType(dict.fromkeys(ON, "true") | dict.fromkeys(OFF, "false"))
 
     def read(self, scalar: Scalar) -> bool:
         if scalar.type != "bool":

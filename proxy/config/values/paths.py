@@ -1,7 +1,6 @@
 """Value types of a route's match: paths, methods, hosts and protocols."""
 
 import re
-from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.other_products import by_other_word
@@ -21,6 +20,8 @@ _REGEX_SIGNS = re.compile(r"[\^|\\\[\]?]|\.[*+]|\)[*+?$]?$|\$$|\(.*\)")
 _ALTERNATIVES = re.compile(
     r"\^?(?P<before>/[\w/.-]*)\((?:\?:)?(?P<words>[\w.-]+(?:\|[\w.-]+)+)\)\$?"
 )
+_RULE = re.compile(r"\b(Host|PathPrefix|Path)\([`'\"]([\w./*-]+)[`'\"]\)")
+_LOCATION = re.compile(r"(?P<sign>=|\^~)\s+(?P<path>/[\w./-]*)")
 _PREFIX_RULE = re.compile(r"Path(?:Prefix)?\([`'\"](?P<path>/[^`'\"]*)[`'\"]\)")
 
 
@@ -149,7 +150,7 @@ class Protocol(ValueType[str]):
     example = "websocket"
     expects = "websocket"
     words = ("websocket",)
-    synonyms: ClassVar = by_other_word({"websocket": "ws wss websockets"})
+    synonyms = by_other_word({"websocket": "ws wss websockets"})
     schema = string_schema(r"^[wW]eb[sS]ocket$")
 
     def read(self, scalar: Scalar) -> str:
@@ -160,6 +161,19 @@ class Protocol(ValueType[str]):
         if text != "websocket":
             raise InvalidValue(f"{scalar.shown} cannot be tunnelled, write {self.example}")
         return text
+
+
+def instead_of_rule(text: str) -> str:
+    """Return the match to write for a rule of Traefik or a location of nginx; or nothing."""
+    location = _LOCATION.fullmatch(text)
+    if location:
+        path = location["path"]
+        return path if location["sign"] == "=" else below(path)
+    parts = dict(_RULE.findall(text))
+    if "Host" not in parts:
+        return ""
+    path = below(parts["PathPrefix"]) if "PathPrefix" in parts else parts.get("Path")
+    return f"{{host: {parts['Host']}, path: {path}}}" if path else f"{{host: {parts['Host']}}}"
 
 
 def below(path: str) -> str:

@@ -18,6 +18,8 @@ from proxy.http.durations import DURATION_PATTERN, SECONDS, parse_duration
 
 _LONGEST = 365 * 86400.0
 _LARGEST = 1024**4
+_MANY_DIGITS = 4
+"""The length of a number without a unit that is rather milliseconds than seconds."""
 _FASTEST = 1024**3
 
 _BYTES_PER_TIME = re.compile(r"(?P<size>[^/]*?)\s*/\s*(?P<time>[^/]*)")
@@ -70,6 +72,9 @@ class Duration(ValueType[float | None]):
     def _with_unit(self, number: str) -> str:
         # A fraction is never meant in milliseconds.
         first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
+        if first == "s" and len(number) >= _MANY_DIGITS and "." not in number:
+            # Products that count without a unit do so in milliseconds if numbers are that large.
+            first, others = "ms", ["s"]
         also = ", ".join(f"{number}{unit}" for unit in others)
         return f"{number}{first}" + (f" (or {also})" if also else "")
 

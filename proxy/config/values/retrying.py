@@ -1,7 +1,6 @@
 """Value types of retries: number of attempts, unsafe methods, jitter."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.other_products import by_other_word
@@ -48,7 +47,7 @@ class Jitter(ValueType[JitterStrategy | float]):
     expects = f"{', '.join(JitterStrategy)}, or a number from 0 to 1 (0.2: 20 % less or more)"
     examples = (0.2,)
     words = tuple(map(str, JitterStrategy))
-    synonyms: ClassVar = by_other_word({"full": "random", "none": "off no"})
+    synonyms = by_other_word({"full": "random", "none": "off no"})
     schema = either({"enum": [*map(str, JitterStrategy)]}, "a share", Number(0, 1).accepted())
 
     def read(self, scalar: Scalar) -> JitterStrategy | float:

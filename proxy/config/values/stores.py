@@ -169,13 +169,13 @@ class StoreUrl(ValueType[StoreLocation]):
         scheme, colon, rest = text.partition(":")
         if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):
             return f"has no scheme, write redis://{text}"
-        if "@" not in text and re.match(r"\.{0,2}/|.*\.(db|sqlite3?)$", text):
-            return f"is no store, write sqlite:{text}"
         near = self.meant(text)
         if colon and "@" not in text and meant(scheme, ("sqlite",)):
             near = f"sqlite:{rest}"
         if near:
             return f"is no store, did you mean {near}?"
+        if "@" not in text and re.match(r"\.{0,2}/|.*\.(db|sqlite3?)$", text):
+            return f"is no store, write sqlite:{text}"
         return f"is no store, write memory, sqlite:PATH or {self.example} (say)"
 
     @staticmethod
