@@ -1,8 +1,17 @@
 """``holdfast run``: serve until a signal stops the proxy."""
 
+import logging
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from proxy.cli.options import config_option
+
+if TYPE_CHECKING:
+    from proxy.config import CheckReport
+
+_log = logging.getLogger("holdfast")
 
 _EXAMPLE = "\b\nExample:\n  holdfast run -c holdfast.yaml --watch"
 
@@ -31,9 +40,18 @@ def run(
     try:
         status = serve(files, watch=watch, listen=listen, admin=admin, workers=workers)
     except CannotServe as error:
-        raise click.ClickException(str(error)) from None
+        _log.error("%s", error)
+        status = 1
     except ConfigError as error:
-        for diagnostic in error.report.diagnostics:
-            click.echo(str(diagnostic), err=True)
+        _report(error.report)
         status = 1
     raise SystemExit(status)
+
+
+def _report(report: "CheckReport") -> None:
+    """Say what is wrong with the files: to a person as ``check`` does, else in the log's format."""
+    for found in report.diagnostics:
+        if sys.stderr.isatty():
+            click.echo(str(found), err=True)
+        else:
+            _log.log(logging.WARNING if found.warning else logging.ERROR, "%s", found)
