@@ -13,7 +13,7 @@ from typing import Protocol
 import uvloop
 
 from proxy.app.lifecycle import App, CannotStart
-from proxy.config import Loaded, load
+from proxy.config import ConfigError, Loaded, load
 from proxy.net.listen_socket import CannotListen
 from proxy.observe.logs import process_log
 from proxy.runtime.config_watch import OnRead, WatchedLoad, reload_when_outdated
@@ -42,6 +42,21 @@ class Service(Protocol):
 
 class CannotServe(Exception):
     """The process ends before it serves; the text is one line for the person who started it."""
+
+
+def report(error: CannotServe | ConfigError) -> None:
+    """Log why the process ends before it serves.
+
+    Faults of the files are shown to a person at a terminal as ``holdfast check`` shows them.
+    """
+    if isinstance(error, CannotServe):
+        _log.error("%s", error)
+        return
+    for found in error.report.diagnostics:
+        if sys.stderr.isatty():
+            print(found, file=sys.stderr)  # noqa: T201 - for a person
+        else:
+            _log.log(logging.WARNING if found.warning else logging.ERROR, "%s", found)
 
 
 def serve(

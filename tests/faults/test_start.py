@@ -48,6 +48,10 @@ def rewrite(config: Path, old: str, new: str) -> None:
     config.write_text(config.read_text().replace(old, new))
 
 
+def append(config: Path, text: str) -> None:
+    config.write_text(config.read_text() + text)
+
+
 def messages(errors: str, level: str = "error") -> list[str]:
     """What the log says at *level*; each line is one of the log's own, in JSON."""
     records = [json.loads(line) for line in errors.splitlines()]
@@ -76,7 +80,7 @@ async def test_a_port_that_is_taken(config: Path, listener: str) -> None:
 
 async def test_a_bad_file_is_reported_as_check_does(config: Path) -> None:
     rewrite(config, "match: /**", "match: nowhere\n    tiemout: 5")
-    config.write_text(f"{config.read_text()}policies: {{unused: {{}}}}\n")
+    append(config, "policies: {unused: {}}\n")
     (run_status, run_errors), (check_status, check_errors) = await asyncio.gather(
         command("run", "-c", str(config)), command("check", "-c", str(config))
     )
@@ -115,7 +119,8 @@ async def test_a_state_dir_that_cannot_be_used(config: Path, workers: str) -> No
     state = config.parent / "state"
     state.mkdir()
     (state / FILE).mkdir()
-    config.write_text(f"state_dir: {state}\n{config.read_text()}    dead_letter: true\n")
+    rewrite(config, "upstreams:", f"state_dir: {state}\nupstreams:")
+    append(config, "    dead_letter: true\n")
     status, errors = await command("run", "-c", str(config), "--workers", workers)
     assert status == 1
     (message,) = messages(errors)

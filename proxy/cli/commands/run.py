@@ -1,17 +1,8 @@
 """``holdfast run``: serve until a signal stops the proxy."""
 
-import logging
-import sys
-from typing import TYPE_CHECKING
-
 import click
 
 from proxy.cli.options import config_option
-
-if TYPE_CHECKING:
-    from proxy.config import CheckReport
-
-_log = logging.getLogger("holdfast")
 
 _EXAMPLE = "\b\nExample:\n  holdfast run -c holdfast.yaml --watch"
 
@@ -35,23 +26,11 @@ def run(
 
     with quick_imports():
         from proxy.config import ConfigError  # noqa: PLC0415 - as below
-        from proxy.runtime.main import CannotServe, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
+        from proxy.runtime.main import CannotServe, report, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
 
     try:
         status = serve(files, watch=watch, listen=listen, admin=admin, workers=workers)
-    except CannotServe as error:
-        _log.error("%s", error)
-        status = 1
-    except ConfigError as error:
-        _report(error.report)
+    except (CannotServe, ConfigError) as error:
+        report(error)
         status = 1
     raise SystemExit(status)
-
-
-def _report(report: "CheckReport") -> None:
-    """Say what is wrong with the files: to a person as ``check`` does, else in the log's format."""
-    for found in report.diagnostics:
-        if sys.stderr.isatty():
-            click.echo(str(found), err=True)
-        else:
-            _log.log(logging.WARNING if found.warning else logging.ERROR, "%s", found)

@@ -64,8 +64,8 @@ def test_a_name_that_may_be_another_address_is_a_warning(only_line: Callable[...
     only_line(
         "listen: '[::1]:8080'\n" + REST.format("http://localhost:8080"),
         "upstreams.app: warning: http://localhost:8080 may be our own listener (listen: "
-        "[::1]:8080), so each request would come back to us, write 127.0.0.1 for localhost if the service listens "
-        "there, or another listen",
+        "[::1]:8080), so each request would come back to us, write 127.0.0.1 for localhost if the "
+        "service listens there, or another listen",
     )
 
 
