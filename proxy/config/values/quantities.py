@@ -20,6 +20,8 @@ from proxy.http.durations import DURATION_PATTERN, SECONDS, parse_duration
 
 _LONGEST = 365 * 86400.0
 _LARGEST = 1024**4
+_MANY_DIGITS = 4
+"""The length of a number without a unit that is rather milliseconds than seconds."""
 _FASTEST = 1024**3
 
 NumberT = TypeVar("NumberT", int, float)
@@ -48,6 +50,10 @@ class Quantity(ValueType[NumberT | None]):
 
     @property
     def examples(self) -> tuple[str, ...]:
+        return self.words
+
+    @property
+    def words(self) -> tuple[str, ...]:
         return ("none",) if self.none else ()
 
     def accepted(self) -> JsonSchema:
@@ -101,6 +107,9 @@ class Duration(Quantity[float]):
     def _with_unit(self, number: str) -> str:
         # A fraction is never meant in milliseconds.
         first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
+        if first == "s" and len(number) >= _MANY_DIGITS and "." not in number:
+            # Products that count without a unit do so in milliseconds if numbers are that large.
+            first, others = "ms", ["s"]
         also = ", ".join(f"{number}{unit}" for unit in others)
         return f"{number}{first}" + (f" (or {also})" if also else "")
 
@@ -149,6 +158,8 @@ class ByteRate(Quantity[int]):
     expects = "bytes per second with their unit: 500B/s or 1KiB/s, or none for no limit"
     examples = (example, "1KiB/s", "none")
     pattern = f"{SIZE_PATTERN}/s"
+
+    words = ("none",)
 
     @staticmethod
     def format(value: int, /) -> str:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.nearest import meant
 from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import Choice, CountOrWord, Integer, ValueType, string_schema
@@ -75,6 +75,8 @@ class DurationOrAuto(ValueType[float | None]):
     example = "auto"
     schema = string_schema(f"^(auto|{DURATION_PATTERN})$")
 
+    words = ("auto",)
+
     @property
     def expects(self) -> str:
         return f"auto, or {self.duration.expects.replace('auto, or ', '')}"
@@ -99,6 +101,7 @@ class CallerKey(ValueType[ThrottleKey | None]):
     expects = "client_ip, header:NAME or query:NAME (no space behind the colon), or none"
     examples = ("client_ip", "header:X-Tenant", "query:tenant", "none")
     schema = string_schema(f"^(none|client_ip|header:{HEADER_NAME.pattern}|query:{_QUERY_NAME})$")
+    words = ("client_ip", "none")
 
     def read(self, scalar: Scalar) -> ThrottleKey | None:
         text = scalar.text
@@ -164,6 +167,12 @@ def _two_keys_error(source: str, name: str, before: str) -> str:
     return f'"{source}: {name}" is two keys to YAML, write {before}{source}:{name} (no space)'
 
 
+def _meant_source(source: str, name: str) -> str:
+    """Return ``header:X-Tenant`` for ``haeder:X-Tenant``; empty if no source is near."""
+    near = meant(source, ("header", "query")) if name.strip() else ""
+    return f"{near}:{name.strip()}" if near else ""
+
+
 def _instead_of_key(text: str) -> str:
     if text.lower() in CLIENT_IP_SYNONYMS:
         return "write client_ip"
@@ -171,7 +180,7 @@ def _instead_of_key(text: str) -> str:
     ours = SOURCE_SYNONYMS.get(source.lower())
     if ours and name:
         return f"write {ours}:{name.strip()}"
-    near = nearest(text, ["client_ip", "none"])
+    near = meant(text, CallerKey.words) or _meant_source(source, name)
     if near:
         return f"did you mean {near}?"
     if HEADER_NAME.fullmatch(text) and ("-" in text or text[0].isupper()):

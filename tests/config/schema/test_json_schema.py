@@ -260,7 +260,7 @@ routes: [{match: /**, upstream: a}]
     "text",
     [
         "drain_delay: 1m30s",
-        "listen: [127.0.0.1:1, {address: 'unix:/run/a'}]",
+        "listen: [127.0.0.1:3, {address: 'unix:/run/a'}]",
         "admin: false",
         "admin_token: '${TOKEN}'",
         "limits: {connections: '${N}', keepalive: '${N}s'}",
