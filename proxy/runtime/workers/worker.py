@@ -147,10 +147,10 @@ class Worker:
     async def _reload(self, message: Reload) -> None:
         assert self._app is not None  # noqa: S101 - for the type checker
         before, self._settings = self._settings, message.settings
-        in_force, lines = await self._app.reload()
-        if not in_force:
+        ended = await self._app.reload()
+        if not ended.in_force:
             self._settings = before
-        self._channel.send(WorkerReply(message.number, (in_force, tuple(lines))))
+        self._channel.send(WorkerReply(message.number, (ended.in_force, tuple(ended.faults))))
 
     async def _run_operation(self, request: Ask) -> None:
         assert self._app is not None  # noqa: S101 - for the type checker

@@ -15,20 +15,26 @@ one caller has at most half of the records that may not be evicted while others 
 eighths while it is alone. Where all of it is taken by records that must stay, new keys are refused.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from heapq import nsmallest
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import Meter
 from proxy.policy.fair_share import FairShare, limit_for_one_caller
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
+    LOOKED_AT,
+    PAGE,
     YOURS,
     Claim,
     ClaimAnswer,
     Claimed,
     Ending,
+    KeyFilter,
+    KeyPage,
     KnownKeys,
     Record,
     RecordState,
@@ -227,6 +233,31 @@ class MemoryIdempotencyStore:
         """Return a key's record for an operator; None if there is none."""
         record = self._find(name)
         return None if record is None else shown(record, now=self._clock.monotonic())
+
+    async def page(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return records for an operator, in the order of their names, from *after*."""
+        # A record in flight may be shown as held; none that is open is shown as ended.
+        tables = [self._open]
+        if not wanted.states <= {RecordState.IN_FLIGHT, RecordState.HELD}:
+            tables.append(self._ended)
+        names: list[str] = []
+        for table in tables:
+            for number, name in enumerate(tuple(table)):
+                if not number % LOOKED_AT:
+                    await asyncio.sleep(0)  # requests go on meanwhile
+                if name > after and self._is_wanted(wanted, name):
+                    names.append(name)
+        chosen = nsmallest(PAGE, names)
+        now = self._clock.monotonic()
+        records = [(name, self._find(name)) for name in chosen]
+        return KeyPage(
+            tuple((name, shown(record, now=now)) for name, record in records if record is not None),
+            chosen[-1] if len(chosen) < len(names) else "",
+        )
+
+    def _is_wanted(self, wanted: KeyFilter, name: str) -> bool:
+        record = self._find(name)
+        return record is not None and wanted.accepts(shown(record, now=self._clock.monotonic()))
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or its owner is alive."""
