@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,6 +24,7 @@ Examples:
   holdfast init --upstream http://127.0.0.1:9000 - > first.yaml"""
 
 _STDOUT = "-"
+_NO_RATE = "none"
 
 
 @click.command(epilog=_EXAMPLES)
@@ -66,39 +67,60 @@ def init(
     Exit code 0: written, 1: not written, 2: wrong usage.
     """
     _refuse_existing(file, force=force)
-    if honours_key:
-        if idempotency is False:
-            raise click.UsageError("--honours-key is about --idempotency, remove one of them")
-        idempotency = True
-    if upstream is not None:
-        upstream = _read_url(upstream)
-    if rate is not None:
-        rate = _read_rate(rate)
-    if not yes and sys.stdin.isatty():
-        upstream = upstream or _ask("URL of the upstream, such as https://api.example", _read_url)
-        if retry is None:
-            retry = _confirm("Send again what failed and is safe to send again?", default=True)
-        if idempotency is None:
-            text = "May a POST not run twice (payments, orders)? Callers send an Idempotency-Key"
-            idempotency = _confirm(text, default=False)
-        if idempotency and honours_key is None:
-            text = "Does the upstream itself run a POST with the same Idempotency-Key once?"
-            honours_key = _confirm(text, default=False)
-        if rate is None:
-            rate = _ask("Rate limit of the upstream, such as 100/s", _read_rate, default="none")
-    if upstream is None:
-        raise click.UsageError(
-            "no upstream given, write: holdfast init --upstream http://HOST:PORT (on a terminal, "
-            "holdfast init asks for it)"
-        )
-    answers = Answers(
-        upstream,
-        retry=retry is not False,
-        idempotency=bool(idempotency),
-        honours_key=bool(honours_key),
-        rate=None if rate == "none" else rate,
+    if honours_key and idempotency is False:
+        raise click.UsageError("--honours-key is about --idempotency, remove one of them")
+    given = _Given(
+        None if upstream is None else _read_url(upstream),
+        retry,
+        honours_key or idempotency,
+        honours_key,
+        None if rate is None else _read_rate(rate),
     )
+    answers = (given if yes or not sys.stdin.isatty() else _asked(given)).answers()
     _write(file, _checked(file, first_file(answers)), force=force)
+
+
+class _Given(NamedTuple):
+    """What is known so far; None: nothing."""
+
+    upstream: str | None
+    retry: bool | None
+    idempotency: bool | None
+    honours_key: bool | None
+    rate: str | None
+
+    def answers(self) -> Answers:
+        """Return all answers: the defaults for what is not known."""
+        if self.upstream is None:
+            raise click.UsageError(
+                "no upstream given, write: holdfast init --upstream http://HOST:PORT (on a "
+                "terminal, holdfast init asks for it)"
+            )
+        return Answers(
+            self.upstream,
+            retry=self.retry is not False,
+            idempotency=bool(self.idempotency),
+            honours_key=bool(self.honours_key),
+            rate=None if self.rate == _NO_RATE else self.rate,
+        )
+
+
+def _asked(given: _Given) -> _Given:
+    """Ask for what is not known. Ctrl-C, and the end of the input, raise Abort."""
+    upstream, retry, idempotency, honours_key, rate = given
+    if upstream is None:
+        upstream = _ask("URL of the upstream, such as https://api.example", _read_url)
+    if retry is None:
+        retry = _confirm("Send again what failed and is safe to send again?", default=True)
+    if idempotency is None:
+        text = "May a POST not run twice (payments, orders)? Callers send an Idempotency-Key"
+        idempotency = _confirm(text, default=False)
+    if idempotency and honours_key is None:
+        text = "Does the upstream itself run a POST with the same Idempotency-Key once?"
+        honours_key = _confirm(text, default=False)
+    if rate is None:
+        rate = _ask("Rate limit of the upstream, such as 100/s", _read_rate, default=_NO_RATE)
+    return _Given(upstream, retry, idempotency, honours_key, rate)
 
 
 def _refuse_existing(file: str, *, force: bool) -> None:
@@ -127,7 +149,7 @@ def _read_url(text: str) -> str:
 def _read_rate(text: str) -> str:
     from proxy.config.values.rates import CallRate  # noqa: PLC0415 - keeps --help fast
 
-    return text if text == "none" else _read(CallRate(), text, "--rate")
+    return text if text == _NO_RATE else _read(CallRate(), text, "--rate")
 
 
 def _read(value_type: "ValueType[Any]", text: str, option: str) -> str:
