@@ -126,6 +126,8 @@ def _listed(
         after = response.raw_text("next")
         if after is None or len(found) > limit:
             break
+        if after == query.get("after"):
+            raise click.ClickException(f"{client.admin} says twice where the next page begins")
         query["after"] = after
     return found
 

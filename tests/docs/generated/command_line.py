@@ -76,7 +76,9 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
 
 def _row(option: click.Option, context: click.Context) -> str:
     value = "" if option.is_flag else f" {option.make_metavar(context)}"
-    names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts)).replace("|", "\\|")
+    names = ", ".join(
+        f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts)
+    ).replace("|", "\\|")
     meaning = [_escaped(option.help or "")]
     if option.multiple and "repeated" not in meaning[0]:
         meaning.append("May be repeated.")
