@@ -33,7 +33,7 @@ _NO_RATE = "none"
 @click.option(
     "--retry/--no-retry",
     default=None,
-    help="Whether to send again what failed and is safe to send again; it is the default.",
+    help="Whether what failed is sent again where that is safe; it is, by default.",
 )
 @click.option(
     "--idempotency/--no-idempotency",
@@ -59,9 +59,9 @@ def init(
     yes: bool,
     force: bool,
 ) -> None:
-    """Write a first configuration file, with comments: holdfast.yaml, or FILE; - is stdout.
+    """Write a first configuration file, with comments.
 
-    On a terminal it asks for what no option gives, five questions at most. Elsewhere, and with
+    Its name is FILE, or holdfast.yaml; - is standard output. On a terminal it asks for what no option gives, five questions at most. Elsewhere, and with
     --yes, it takes the defaults: retries, no idempotency keys, no rate limit; --upstream must
     be given. A file that is there is kept. What it writes passes holdfast check --strict.
     Exit code 0: written, 1: not written, 2: wrong usage.
@@ -111,9 +111,9 @@ def _asked(given: _Given) -> _Given:
     if upstream is None:
         upstream = _ask("URL of the upstream, such as https://api.example", _read_url)
     if retry is None:
-        retry = _confirm("Send again what failed and is safe to send again?", default=True)
+        retry = _confirm("Retry what failed, where it is safe to send it again?", default=True)
     if idempotency is None:
-        text = "May a POST not run twice (payments, orders)? Callers send an Idempotency-Key"
+        text = "Are there POSTs that must not run twice, such as payments?"
         idempotency = _confirm(text, default=False)
     if idempotency and honours_key is None:
         text = "Does the upstream itself run a POST with the same Idempotency-Key once?"
@@ -197,5 +197,6 @@ def _write(file: str, text: str, *, force: bool) -> None:
     except OSError as error:
         raise click.ClickException(f"cannot write {name}: {error.strerror}") from None
     quoted = shlex.quote(name)
-    click.echo(f"{name}: written. Next: holdfast check {quoted}, then holdfast run {quoted}")
+    click.echo(f"{name}: written")
+    click.echo(f"Next: holdfast check {quoted}, then holdfast run {quoted}")
     click.echo("For an editor that knows every key: holdfast schema > schema.json")

@@ -55,14 +55,18 @@ def _seconds(ctx: click.Context, parameter: click.Parameter, value: str) -> floa
     help="Time before each answer: 50ms.",
 )
 @click.option(
-    "--seed", type=int, default=0, metavar="N", help="Another number, other chance; same, same."
+    "--seed",
+    type=int,
+    default=0,
+    metavar="N",
+    help="The seed of chance: the same number, the same run.",
 )
 def upstream(
     *, listen: str, errors: float, status: int, resets: float, delay: float, seed: int
 ) -> None:
-    """Serve an upstream that fails as you say, to try Holdfast or your service with.
+    """Serve a flaky upstream, as a test double.
 
-    Its first page lists paths that misbehave on request, such as /flaky?fail=2, /delay/1s
+    It fails as you say, to try Holdfast or your service with. Its first page lists paths that misbehave on request, such as /flaky?fail=2, /delay/1s
     and /limited; any other path is echoed. --errors, --resets and --delay go for all
     paths. Not for production: it has no access control. Ctrl-C stops it.
     Exit code 0: stopped, 1: it cannot listen, 2: wrong usage.

@@ -10,7 +10,7 @@ _EXAMPLE = "\b\nExample:\n  holdfast version --json"
 @click.command(epilog=_EXAMPLE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def version(*, as_json: bool) -> None:
-    """Print the versions of Holdfast, Python and the packages in use.
+    """Print the versions of Holdfast, Python and its packages.
 
     Put it into the report of a fault. "parser" reads requests, "event_loop" runs them.
     """

@@ -32,7 +32,7 @@ def test_a_file_from_options(folder: Path) -> None:
     result = run("init", *UPSTREAM)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(
-        "holdfast.yaml: written. Next: holdfast check holdfast.yaml, then holdfast run"
+        "holdfast.yaml: written\nNext: holdfast check holdfast.yaml, then holdfast run"
     )
     text = (folder / "holdfast.yaml").read_text()
     assert text.startswith(MODELINE)
