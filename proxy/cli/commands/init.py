@@ -61,9 +61,10 @@ def init(
 ) -> None:
     """Write a first configuration file, with comments.
 
-    Its name is FILE, or holdfast.yaml; - is standard output. On a terminal it asks for what no option gives, five questions at most. Elsewhere, and with
-    --yes, it takes the defaults: retries, no idempotency keys, no rate limit; --upstream must
-    be given. A file that is there is kept. What it writes passes holdfast check --strict.
+    Its name is FILE, or holdfast.yaml; - is standard output. On a terminal it asks for what no
+    option gives, five questions at most. Elsewhere, and with --yes, it takes the defaults:
+    retries, no idempotency keys, no rate limit; --upstream must be given. A file that is there
+    is kept. What it writes passes holdfast check --strict.
     Exit code 0: written, 1: not written, 2: wrong usage.
     """
     _refuse_existing(file, force=force)

@@ -66,9 +66,10 @@ def upstream(
 ) -> None:
     """Serve a flaky upstream, as a test double.
 
-    It fails as you say, to try Holdfast or your service with. Its first page lists paths that misbehave on request, such as /flaky?fail=2, /delay/1s
-    and /limited; any other path is echoed. --errors, --resets and --delay go for all
-    paths. Not for production: it has no access control. Ctrl-C stops it.
+    It fails as you say, to try Holdfast or your service with. Its first page lists paths that
+    misbehave on request, such as /flaky?fail=2, /delay/1s and /limited; any other path is
+    echoed. --errors, --resets and --delay go for all paths. Not for production: it has no
+    access control. Ctrl-C stops it.
     Exit code 0: stopped, 1: it cannot listen, 2: wrong usage.
     """
     import asyncio  # noqa: PLC0415 - keeps --help fast

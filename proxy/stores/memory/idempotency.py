@@ -331,8 +331,8 @@ class MemoryIdempotencyStore:
             self._says_held = True
             _log.warning(
                 "half of the space for idempotency keys is held by requests that may have run (%d "
-                "of at most %d): find out whether those of `holdfast keys list` did, and release them "
-                "with `holdfast keys release`",
+                "of at most %d): find out whether those of `holdfast keys list` did, and release "
+                "them with `holdfast keys release`",
                 self._held,
                 2 * self._half,
             )
