@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from proxy.cli.first_file import Answers, first_file
 from proxy.cli.untrusted_json import legible
-
-if TYPE_CHECKING:
-    from proxy.config.values.base import ValueType
 
 _EXAMPLES = """\b
 Examples:
@@ -144,23 +141,23 @@ def _confirm(text: str, *, default: bool) -> bool:
 def _read_url(text: str) -> str:
     from proxy.config.values.addresses import UpstreamUrl  # noqa: PLC0415 - keeps --help fast
 
-    return _read(UpstreamUrl(), text, "--upstream")
+    return _read(UpstreamUrl().read, text, "--upstream")
 
 
 def _read_rate(text: str) -> str:
     from proxy.config.values.rates import CallRate  # noqa: PLC0415 - keeps --help fast
 
-    return text if text == _NO_RATE else _read(CallRate(), text, "--rate")
+    return text if text == _NO_RATE else _read(CallRate().read, text, "--rate")
 
 
-def _read(value_type: "ValueType[Any]", text: str, option: str) -> str:
-    """Return *text* if it is a value of that type; raise the error that check has for it."""
+def _read(read: Callable[[Any], object], text: str, option: str) -> str:
+    """Return *text* if it is a value that *read* reads; raise the error that check has for it."""
     from proxy.config.diagnostics.diagnostics import InvalidValue  # noqa: PLC0415 - as above
     from proxy.config.diagnostics.position import Position, Source  # noqa: PLC0415 - as above
     from proxy.config.source.nodes import Scalar  # noqa: PLC0415 - as above
 
     try:
-        value_type.read(Scalar(text, Position(Source(option))))
+        read(Scalar(text, Position(Source(option))))
     except InvalidValue as error:
         raise click.BadParameter(legible(str(error)), param_hint=option) from None
     return text
