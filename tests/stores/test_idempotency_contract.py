@@ -413,6 +413,32 @@ async def test_lists_have_pages(store: IdempotencyStore, other: IdempotencyStore
     assert (await listed(other, ALL)).keys() == names
 
 
+async def test_a_page_is_a_look_at_some_records(
+    store: IdempotencyStore, other: IdempotencyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few are held among many: a page may have none, and is not the last one."""
+    for module in ("memory.idempotency", "sqlite.table", "redis.idempotency"):
+        monkeypatch.setattr(f"proxy.stores.{module}.LOOKED_AT", 5)
+    monkeypatch.setattr("proxy.stores.redis.idempotency._AT_A_TIME", 5)
+    for number in range(100):
+        await store.claim(ask("one", f"{number:032x}"))
+    held = {f"{number:032x}" for number in (3, 97)}
+    for name in held:
+        await store.settle(name, "one", Ending(RecordState.HELD, TTL))
+    pages, after = 0, ""
+    found: set[str] = set()
+    while True:
+        page = await other.page(HELD_ONLY, after)
+        assert page is not None
+        pages += 1
+        found |= {name for name, _ in page.records}
+        after = page.after
+        if not after:
+            break
+    assert found == held
+    assert pages > 5  # a server may have keys of others, too
+
+
 async def test_a_page_of_another_kind_of_store(store: IdempotencyStore) -> None:
     for after in ("no cursor", "f" * 32, "9" * 40, "²"):
         page = await store.page(ALL, after)

@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from heapq import nsmallest
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import Meter
@@ -60,6 +59,11 @@ _TIDY_EVERY = 16
 """Claims after which expired records are looked for."""
 _LOOKS = 2 * _TIDY_EVERY
 """Records that may be dropped then, of each queue: more than were added meanwhile."""
+_AT_A_TIME, _NAMES_AT_A_TIME = 500, 10_000
+"""Records, and names, that are looked at for an operator in one step of the event loop: each takes
+about a millisecond."""
+_SAMPLES = 1_000
+"""Names by which the length of a page is estimated."""
 _LOOK_AGAIN = 1.0
 """Seconds until expired records are looked for again among those held: it takes a while."""
 _LEFT_SHARE = 0.25
@@ -236,28 +240,25 @@ class MemoryIdempotencyStore:
 
     async def page(self, wanted: KeyFilter, after: str) -> KeyPage | None:
         """Return records for an operator, in the order of their names, from *after*."""
+        names = [*self._open]
         # A record in flight may be shown as held; none that is open is shown as ended.
-        tables = [self._open]
         if not wanted.states <= {RecordState.IN_FLIGHT, RecordState.HELD}:
-            tables.append(self._ended)
-        names: list[str] = []
-        for table in tables:
-            for number, name in enumerate(tuple(table)):
-                if not number % LOOKED_AT:
-                    await asyncio.sleep(0)  # requests go on meanwhile
-                if name > after and self._is_wanted(wanted, name):
-                    names.append(name)
-        chosen = nsmallest(PAGE, names)
-        now = self._clock.monotonic()
-        records = [(name, self._find(name)) for name in chosen]
-        return KeyPage(
-            tuple((name, shown(record, now=now)) for name, record in records if record is not None),
-            chosen[-1] if len(chosen) < len(names) else "",
-        )
-
-    def _is_wanted(self, wanted: KeyFilter, name: str) -> bool:
-        record = self._find(name)
-        return record is not None and wanted.accepts(shown(record, now=self._clock.monotonic()))
+            names += self._ended
+        last = _last_to_look_at(names, after)
+        chosen: list[str] = []
+        for start in range(0, len(names), _NAMES_AT_A_TIME):
+            part = names[start : start + _NAMES_AT_A_TIME]
+            chosen += [name for name in part if name > after and (not last or name <= last)]
+            await asyncio.sleep(0)  # requests go on meanwhile
+        found: list[tuple[str, Shown]] = []
+        for number, name in enumerate(sorted(chosen)):
+            if not number % _AT_A_TIME:
+                await asyncio.sleep(0)
+            if (record := await self.show(name)) is not None and wanted.accepts(record):
+                found.append((name, record))
+            if len(found) == PAGE:
+                return KeyPage(tuple(found), name)
+        return KeyPage(tuple(found), last)
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or its owner is alive."""
@@ -542,6 +543,17 @@ class MemoryIdempotencyStore:
         ]
         for name in expired:
             self._forget(name)
+
+
+def _last_to_look_at(names: list[str], after: str) -> str:
+    """Return a name so that about as many follow *after* up to it as a page looks at.
+
+    Empty: all that follow.
+    """
+    step = max(len(names) // _SAMPLES, 1)
+    following = sorted(name for name in names[::step] if name > after)
+    count = LOOKED_AT // step
+    return following[count] if count < len(following) else ""
 
 
 def _nothing() -> None:
