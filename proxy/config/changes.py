@@ -43,7 +43,9 @@ class Change:
 def changes_between(before: Loaded, after: Loaded) -> list[Change]:
     """Return every difference, in the order of the new configuration."""
     one, other = (_by_name(loaded.effective) for loaded in (before, after))
-    found = list(_compare((), one, other, before.hidden, after.hidden))
+    # Mostly no hidden value has changed, and then what is equal need not be walked through.
+    hidden = ({}, {}) if before.hidden == after.hidden else (before.hidden, after.hidden)
+    found = list(_compare((), one, other, *hidden))
     routes, now = (list(_mapping(shown.get("routes"))) for shown in (one, other))
     both = set(routes) & set(now)
     if [name for name in routes if name in both] != [name for name in now if name in both]:
@@ -87,6 +89,8 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _compare(
     path: _Path, before: object, after: object, hidden: HiddenValues, hidden_now: HiddenValues
 ) -> Iterator[Change]:
+    if not hidden and not hidden_now and before == after:
+        return
     if isinstance(before, dict) and isinstance(after, dict):
         # Removed keys come last.
         for key in (*after, *(key for key in before if key not in after)):
