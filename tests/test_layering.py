@@ -62,7 +62,17 @@ ARROWS: dict[str, set[str]] = {
         "policy",
         "server",
     },
-    "cli": {"__init__", "config", "core", "explain", "http", "policy", "runtime", "simulation"},
+    "cli": {
+        "__init__",
+        "config",
+        "core",
+        "demo",  # its upstream, as a command
+        "explain",
+        "http",
+        "policy",
+        "runtime",
+        "simulation",
+    },
     "__main__": {"cli"},
     "demo": set(),  # a world of its own: it only starts the command
 }
@@ -104,6 +114,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "read": {"diagnostics", "schema", "source", "values"},
         "checks": {"diagnostics", "read", "source", "values"},
         "loaded": {"diagnostics"},
+        "changes": {"loaded"},
         "loader": {"checks", "diagnostics", "loaded", "read", "schema", "source"},
         "__init__": {"diagnostics", "loaded", "loader", "read"},
     },

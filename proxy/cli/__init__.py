@@ -1,11 +1,11 @@
 """The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
-Beside them: shared ``options``, the clients of the admin listener (``admin_client``,
-``dead_letter_client``, ``replay_client``) and readers of what users type
-(``request_args``, ``dead_letter_selection``) and of responses (``untrusted_json``). A command
-is imported when it is used, and imports what it needs inside its function, so that ``--help``
-and ``check`` do not wait for the server's packages. The top layer: may import ``runtime/`` and
-everything below it; nothing imports it but ``__main__``.
+Beside them: shared ``options``, the variables of the ``environment`` that set them, the clients
+of the admin listener (``admin_client``, ``dead_letter_client``, ``replay_client``) and readers of
+what users type (``request_args``, ``dead_letter_selection``) and of responses
+(``untrusted_json``). A command is imported when it is used, and imports what it needs inside its
+function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
+import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
 """
 
 import signal
@@ -15,10 +15,13 @@ from importlib import import_module
 import click
 
 from proxy import __version__
+from proxy.cli.environment import name_variables
 
 _COMMANDS = {
-    "run": "proxy.cli.commands.run:run",
+    "init": "proxy.cli.commands.init:init",
     "check": "proxy.cli.commands.check:check",
+    "run": "proxy.cli.commands.run:run",
+    "reload": "proxy.cli.commands.reload:reload",
     "explain": "proxy.cli.commands.explain:explain",
     "schema": "proxy.cli.commands.schema:schema",
     "status": "proxy.cli.commands.status:status",
@@ -26,6 +29,8 @@ _COMMANDS = {
     "dlq": "proxy.cli.commands.dlq:dlq",
     "keys": "proxy.cli.commands.keys:keys",
     "healthcheck": "proxy.cli.commands.healthcheck:healthcheck",
+    "upstream": "proxy.cli.commands.upstream:upstream",
+    "version": "proxy.cli.commands.version:version",
 }
 
 
@@ -43,6 +48,7 @@ class _LazyGroup(click.Group):
         command = getattr(import_module(module), name)
         if not isinstance(command, click.Command):
             raise TypeError(f"{target} is no command")
+        name_variables(command, cmd_name)
         return command
 
     def resolve_command(
@@ -60,9 +66,13 @@ class _LazyGroup(click.Group):
 
 _EXAMPLES = """\b
 Examples:
-  holdfast check -c holdfast.yaml
-  holdfast run -c holdfast.yaml --watch
+  holdfast init
+  holdfast check holdfast.yaml
+  holdfast run holdfast.yaml --watch
   holdfast status --watch
+
+Each option can be set by an environment variable, too: HOLDFAST_RUN_LISTEN
+for run --listen.
 
 Completion of commands and options, in ~/.bashrc (zsh and fish likewise):
 

@@ -3,12 +3,16 @@
 Importing this module imports neither the loader nor the schema: a worker needs no more.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import CheckReport, Fault
 from proxy.policy.explain_command import ExplainContext
 from proxy.policy.settings import Settings
+
+HiddenValues = Mapping[tuple[str, ...], bytes]
+"""A digest of each value that is masked, by its path: to tell whether it has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Loaded:
     report: CheckReport
     effective: dict[str, Any] = field(repr=False)
     """The whole configuration in long form, policies merged and secrets masked; fit for JSON."""
+    hidden: HiddenValues = field(default_factory=dict, repr=False)
 
     @property
     def warnings(self) -> tuple[Fault, ...]:

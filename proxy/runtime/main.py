@@ -6,12 +6,13 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import uvloop
 
+from proxy.admin.process import Reloaded
 from proxy.app.lifecycle import App, CannotStart
 from proxy.config import ConfigError, Loaded, load
 from proxy.net.listen_socket import CannotListen
@@ -30,7 +31,7 @@ class Service(Protocol):
     async def start(self) -> None:
         """Open every listener. Raises OSError and CannotStart."""
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
 
     async def drain(self) -> None:
@@ -62,12 +63,13 @@ def report(error: CannotServe | ConfigError) -> None:
 def serve(
     files: tuple[str, ...],
     *,
+    upstream: str | None = None,
     watch: bool,
     listen: tuple[str, ...],
     admin: str | None,
     workers: str | None,
 ) -> int:
-    """Serve what *files* say; return the exit status.
+    """Serve what *files* say, or without a file all to *upstream*; return the exit status.
 
     Raises :class:`CannotServe`, and :class:`proxy.config.ConfigError` if the files are at fault.
     """
@@ -84,6 +86,7 @@ def serve(
             listen=listen or None,
             admin=admin,
             workers=workers,
+            upstream=upstream,
             on_read=on_read,
         )
 
@@ -120,8 +123,8 @@ async def run_until_signal(
 
     async def reload() -> None:
         notifier.reloading()
-        succeeded, _ = await app.reload()
-        notifier.reloaded(succeeded=succeeded)
+        ended = await app.reload()
+        notifier.reloaded(succeeded=ended.in_force)
 
     def on_reload() -> None:
         task = loop.create_task(reload())

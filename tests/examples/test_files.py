@@ -44,10 +44,10 @@ def test_it_is_short(file: Path) -> None:
 @every_file
 def test_it_says_how_to_run_it(file: Path) -> None:
     if file.parent == FOLDER:
-        assert re.search(rf"holdfast run -c {file.name}\b", header(file))
+        assert re.search(rf"holdfast run {file.name}\b", header(file))
     else:
         base = (file.parent / "base.yaml").read_text()
-        assert re.search(rf"-c {file.name}\b", base)
+        assert re.search(rf"holdfast \w+ .*\b{file.name}\b", base)
 
 
 @every_file

@@ -144,10 +144,10 @@ class Worker:
 
     async def _reload(self, app: App, settings: Settings) -> tuple[bool, tuple[str, ...]]:
         before, self._settings = self._settings, settings
-        in_force, lines = await app.reload()
-        if not in_force:
+        ended = await app.reload()
+        if not ended.in_force:
             self._settings = before
-        return in_force, tuple(lines)
+        return ended.in_force, tuple(ended.faults)
 
     async def _run_operation(self, request: Ask) -> None:
         app = self._app

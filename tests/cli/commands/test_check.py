@@ -40,6 +40,42 @@ def test_warnings_alone_are_good(folder: Path) -> None:
     )
 
 
+def test_with_strict_they_are_not(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(GOOD + "policies: {p: {}}\n")
+    status, output = run("check", "--strict", "holdfast.yaml")
+    assert status == 1
+    assert output.splitlines()[-1] == "holdfast.yaml: not good enough for --strict, 1 warning"
+    status, output = run("check", "--strict", "--format", "json", "holdfast.yaml")
+    assert status == 1
+    told = json.loads(output)
+    assert (told["ok"], told["strict"]) == (False, True)
+    assert told["summary"] == "holdfast.yaml: not good enough for --strict, 1 warning"
+
+
+def test_what_is_good_is_so_with_strict(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(GOOD)
+    assert run("check", "--strict", "holdfast.yaml") == (
+        0,
+        "holdfast.yaml: ok (1 route, 1 upstream)\n",
+    )
+    (folder / "holdfast.yaml").write_text(GOOD + "listen: 80\n")
+    status, output = run("check", "--strict", "holdfast.yaml")
+    assert (status, output.splitlines()[-1]) == (1, "holdfast.yaml: 1 fault")
+
+
+def test_files_are_arguments_or_options(folder: Path) -> None:
+    (folder / "base.yaml").write_text(GOOD + "listen: 80\n")
+    (folder / "site.yaml").write_text("listen: 127.0.0.1:1\n")
+    good = (0, "base.yaml, site.yaml: ok (1 route, 1 upstream)\n")
+    assert run("check", "base.yaml", "site.yaml") == good
+    assert run("check", environ={"HOLDFAST_CHECK_CONFIG": "base.yaml:site.yaml"}) == good
+    status, output = run("check", "base.yaml", "-c", "site.yaml")
+    assert status == 2
+    assert "write all files in one way: holdfast check base.yaml production.yaml" in output
+    # What is typed wins over the environment.
+    assert run("check", "base.yaml", "site.yaml", environ={"HOLDFAST_CHECK_CONFIG": "x"}) == good
+
+
 def test_faults(folder: Path) -> None:
     (folder / "holdfast.yaml").write_text(GOOD + "listen: 80\nadmin: 81\n")
     status, output = run("check", "-c", "holdfast.yaml")
@@ -62,6 +98,7 @@ def test_for_programs(folder: Path) -> None:
     assert status == 1
     assert json.loads(output) == {
         "ok": False,
+        "strict": False,
         "summary": "holdfast.yaml: 1 fault",
         "findings": [
             {
@@ -145,7 +182,7 @@ def test_the_most_at_a_time(folder: Path) -> None:
 def test_without_a_file_it_says_what_to_write() -> None:
     status, output = run("check")
     assert status == 2
-    assert "no configuration given, write: holdfast check -c holdfast.yaml" in output
+    assert "no configuration given, write: holdfast check holdfast.yaml" in output
 
 
 def test_a_file_that_is_not_there(folder: Path) -> None:
