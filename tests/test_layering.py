@@ -62,7 +62,17 @@ ARROWS: dict[str, set[str]] = {
         "policy",
         "server",
     },
-    "cli": {"__init__", "config", "core", "explain", "http", "policy", "runtime", "simulation"},
+    "cli": {
+        "__init__",
+        "config",
+        "core",
+        "demo",  # its upstream, as a command
+        "explain",
+        "http",
+        "policy",
+        "runtime",
+        "simulation",
+    },
     "__main__": {"cli"},
     "demo": set(),  # a world of its own: it only starts the command
 }
@@ -95,11 +105,10 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "retry": {"attempt", "reasons", "repeatable", "settings", "window"},
         "idempotency": {"attempt", "repeatable", "settings"},
         "delivery": {
-            *("attempt", "failure_category", "fair_share", "reasons"),
+            *("attempt", "dead_letter", "failure_category", "fair_share", "reasons"),
             *("repeatable", "retry", "settings"),
         },
         "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
-        "delivery": {"attempt", "dead_letter", "reasons", "repeatable", "retry", "settings"},
     },
     "config": {
         "diagnostics": set(),
@@ -109,6 +118,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "read": {"diagnostics", "schema", "source", "values"},
         "checks": {"diagnostics", "read", "source", "values"},
         "loaded": {"diagnostics"},
+        "changes": {"loaded"},
         "loader": {"checks", "diagnostics", "loaded", "read", "schema", "source"},
         "__init__": {"diagnostics", "loaded", "loader", "read"},
     },

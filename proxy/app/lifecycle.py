@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
+from proxy.admin.process import Reloaded
 from proxy.app.operations import AppOperations
+from proxy.app.reloading import faulty, needs_restart, refused, reloaded
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.delivery.dispatcher import Dispatcher
@@ -418,7 +420,7 @@ class App:
 
     # Hot reload.
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
         async with self._reloading:
             try:
@@ -433,26 +435,24 @@ class App:
                 # The last step that can fail, because it is in force at once.
                 self._listener.read_certificates_again()
             except ConfigError as error:
-                return self._keep_old([str(diagnostic) for diagnostic in error.report.diagnostics])
+                self._metrics.reload_failed()
+                return faulty(error.report)
             except StoreError as error:
                 return self._keep_old([f"dead_letter: {error}"])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 self._drop_unused_series()
                 return self._keep_old(["the configuration could not be applied, see the log"])
+            before = self._loaded
             self._put_in_force(built)
             self._metrics.reload_succeeded(self._clock.wall())
-            if not self._is_worker:
-                _log.info("configuration reloaded")
-            self._log_warnings(loaded.warnings)
-            return True, [str(warning) for warning in loaded.warnings]
+            # A worker's supervisor says what changed, for all workers.
+            return Reloaded() if self._is_worker else reloaded(before, loaded)
 
-    def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
+    def _keep_old(self, lines: list[str]) -> Reloaded:
         self._metrics.reload_failed()
-        if not self._is_worker:
-            for line in lines:
-                _log.error("reload refused: %s", line)
-        return False, lines
+        # A worker's supervisor logs it.
+        return Reloaded(lines) if self._is_worker else refused(lines)
 
 
 class _UnstoredResultMemory:
@@ -478,19 +478,3 @@ class _Built:
     loaded: Loaded
     generation: Generation
     router: Router
-
-
-def needs_restart(old: Settings, new: Settings) -> list[str]:
-    """List what a reload cannot apply, one line each."""
-    pairs = (
-        ("listen", old.listen, new.listen),
-        ("admin", old.admin, new.admin),
-        ("workers", old.workers, new.workers),
-        ("store", old.store, new.store),
-        ("state_dir", old.state_dir, new.state_dir),
-    )
-    return [
-        f"{key}: changed, and that needs a restart; write it as it was to reload the rest"
-        for key, before, after in pairs
-        if before != after
-    ]

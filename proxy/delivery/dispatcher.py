@@ -20,7 +20,7 @@ from copy import copy
 from dataclasses import replace
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import Meter
+from proxy.core.recorders import DelayMeter
 from proxy.delivery.exchange import DeliveryExchange, read_delivery
 from proxy.delivery.lines import UpstreamLine, is_unreachable
 from proxy.delivery.request import facts_of, is_repeatable
@@ -73,7 +73,7 @@ class Dispatcher:
         self,
         store: DeliveryStore,
         clock: Clock,
-        meter: Meter,
+        meter: DelayMeter,
         find_routes: FindRoutes,
         forget_key: Callable[[str], Awaitable[object]],
     ) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
-from proxy.app.lifecycle import needs_restart
+from proxy.admin.process import Reloaded
 from proxy.app.operations import not_ready
+from proxy.app.reloading import faulty, needs_restart, refused, reloaded
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.observe.metrics.exposition import expose
@@ -173,13 +174,14 @@ class Supervisor:
         """Return the configuration in force, as far as requests are explained by it."""
         return self._loaded.explain_context()
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and have all workers apply it, or leave all as it is."""
         async with self._reloading:
             try:
                 loaded = await asyncio.to_thread(self._load)
             except ConfigError as error:
-                return self._keep_old([str(diagnostic) for diagnostic in error.report.diagnostics])
+                self._totals.own.reload_failed()
+                return faulty(error.report)
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 return self._keep_old(["the configuration could not be read, see the log"])
@@ -188,23 +190,18 @@ class Supervisor:
                 return self._keep_old(changed)
             # Before any worker is asked: a worker that is started from now on begins with it.
             before, self._loaded = self._loaded, loaded
-            refused = await self._pool.reload()
-            if refused is not None:
+            reasons = await self._pool.reload()
+            if reasons is not None:
                 self._loaded = before
                 await self._pool.roll_back()
-                return self._keep_old(refused)
+                return self._keep_old(reasons)
             await self._pool.refresh()
             self._totals.reload_succeeded(self._clock.wall(), self._pool.snapshots())
-            _log.info("configuration reloaded")
-            for warning in loaded.warnings:
-                _log.warning("%s", warning)
-            return True, [str(warning) for warning in loaded.warnings]
+            return reloaded(before, loaded)
 
-    def _keep_old(self, lines: Sequence[str]) -> tuple[bool, Sequence[str]]:
+    def _keep_old(self, lines: Sequence[str]) -> Reloaded:
         self._totals.own.reload_failed()
-        for line in lines:
-            _log.error("reload refused: %s", line)
-        return False, lines
+        return refused(lines)
 
 
 def _worker_state(*, is_ready: bool, is_silent: bool) -> str:

@@ -46,7 +46,7 @@ _MASKS = (
 )
 
 # Commands of ours that need no process of their own.
-_ASK = {"check", "explain", "schema", "status", "attempts", "keys", "dlq", "healthcheck"}
+_ASK = {"check", "explain", "schema", "status", "attempts", "keys", "dlq", "healthcheck", "reload"}
 _SHELL = re.compile(r"[|&;<>$`()]")
 # A busy machine is not an outage of Redis.
 _STORE = re.compile(r"(?m)^store: (redis://127\.0\.0\.1:\d+)$")
@@ -129,7 +129,9 @@ class Session:
 
     def port(self, shown: int) -> int:
         """The real port in place of the one that a page shows."""
-        return self._ports.setdefault(shown, free_port())
+        if shown not in self._ports:
+            self._ports[shown] = free_port()
+        return self._ports[shown]
 
     def real(self, text: str) -> str:
         return _PORT.sub(lambda found: str(self.port(int(found[0]))), text)
@@ -212,7 +214,7 @@ class Session:
 
     def _own_ports(self, words: str) -> str:
         """Options for the ports that the files do not name."""
-        files = re.findall(r"(?:-c|--config) (\S+)", words)
+        files = re.findall(r" ([^\s-]\S*\.yaml)\b", words)
         text = "".join((self.folder / file).read_text(encoding="utf-8") for file in files)
         options = ""
         for key, port in (("listen", 8080), ("admin", 9901)):
