@@ -6,7 +6,8 @@ from urllib.parse import quote, urlencode
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.untrusted_json import UntrustedJson
+from proxy.cli.status_client import request_status, route_names, unknown_route
+from proxy.cli.untrusted_json import UntrustedJson, legible
 
 PAGE_SIZE = 1000
 """Dead letters that the listener returns at a time."""
@@ -52,6 +53,21 @@ def all_dead_letters(client: AdminClient, route: str | None) -> Iterator[Untrust
         if next_page is None:
             return
         after = {"after": next_page}
+
+
+def why_no_dead_letters(client: AdminClient, route: str | None) -> str:
+    """Say that there are no dead letters, and why, if none would ever be kept."""
+    status = request_status(client)
+    routes, known = status.part("routes"), route_names(status)
+    if route is not None:
+        none = f"no dead letters of route {legible(route)}"
+        if route not in known:
+            return f"{none}: {unknown_route(route, known)}"
+        keeps_some = "dead_letters" in routes.part(route)
+        return none if keeps_some else f"{none}: it keeps none, dead_letter is not set"
+    if any("dead_letters" in stats for _, stats in routes.members()):
+        return "no dead letters"
+    return "no dead letters: no route keeps any, write dead_letter: true in one that should"
 
 
 def export_lines(client: AdminClient, route: str | None) -> Iterator[str]:

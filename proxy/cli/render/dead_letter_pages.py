@@ -11,7 +11,7 @@ _SHOWN_BODY = 64 * 1024
 _HEX_WIDTH = 16
 _COLUMNS = (
     Column("id", is_text=True, is_whole=True),
-    Column("time", is_text=True, is_whole=True),
+    Column("time, UTC", is_text=True, is_whole=True),
     Column("route", is_text=True),
     Column("error", is_text=True),
     Column("category", is_text=True),
@@ -23,12 +23,9 @@ _COLUMNS = (
 # The list.
 
 
-def dead_letter_list(page: UntrustedJson, route: str | None, order: str) -> Page:
+def dead_letter_list(page: UntrustedJson, order: str) -> Page:
     """Return the page with a table of dead letters."""
     dead_letters = page.parts("letters")
-    if not dead_letters:
-        of_route = "" if route is None else f" of route {legible(route)}"
-        return Page([(Cell(f"no dead letters{of_route}"),)])
     title = f"Dead letters, the {order} first"
     if "next" in page:
         title = f"The {order} {len(dead_letters)} dead letters; for more use --limit, or export"

@@ -12,6 +12,7 @@ from proxy.app.lifecycle import needs_restart
 from proxy.app.operations import not_ready
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
+from proxy.observe.history import History
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.families import WORKER_RESTARTS
 from proxy.observe.metrics.recorders import Metrics
@@ -56,6 +57,7 @@ class Supervisor:
         self._totals = Totals(
             Metrics(version=__version__, parser=parser_name(), loaded_at=self._clock.wall())
         )
+        self._history = History()
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
         launch = Launch(entry, self._log_lock, hung_after)
@@ -90,6 +92,7 @@ class Supervisor:
             await self._close()
             raise
         self._pool.acceptor.open(self._addresses.sockets)
+        self.sample()
         self._state = "ready"
         _log.info("%d workers", self._workers)
         _log.info("listening on %s", ", ".join(self.bound))
@@ -126,6 +129,10 @@ class Supervisor:
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
 
+    def sample(self) -> None:
+        """Remember what all workers counted up to their last reports."""
+        self._history.sample(self._clock.monotonic(), self._totals.counted(self._pool.snapshots()))
+
     # What the admin listener may see and do, but for what workers are asked (operations.py).
 
     def token(self) -> str | None:
@@ -161,7 +168,7 @@ class Supervisor:
                 for _, worker in sorted(self._pool.workers.items())
             ],
             "worker_restarts": total[WORKER_RESTARTS][()].value,
-            **process_status(total),
+            **process_status(total, self._history.last_minute(now, total), self._loaded.store_url),
         }
 
     def config(self) -> dict[str, object]:

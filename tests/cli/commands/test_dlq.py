@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -61,9 +62,28 @@ async def put(proxy: RunningProxy) -> None:
 async def test_an_empty_list_says_so() -> None:
     async with running(CONFIG) as proxy:
         assert await dlq(proxy, "list") == (0, "no dead letters\n", "")
-        assert await dlq(proxy, "list", "--route", "x") == (0, "no dead letters of route x\n", "")
+        assert await dlq(proxy, "list", "--route", "all") == (
+            *(0, "no dead letters of route all\n", ""),
+        )
         assert await dlq(proxy, "replay", "--all") == (0, "no dead letters\n", "")
         assert await dlq(proxy, "export") == (0, "", "")
+
+
+async def test_an_empty_list_says_why_if_it_would_stay_empty(tmp_path: Path) -> None:
+    config = one_route("http://127.0.0.1:9", top=f"state_dir: {tmp_path}")
+    async with running(config) as proxy:
+        assert (await dlq(proxy, "list"))[1] == (
+            "no dead letters: no route keeps any, write dead_letter: true in one that should\n"
+        )
+        assert (await dlq(proxy, "list", "--route", "all"))[1] == (
+            "no dead letters of route all: it keeps none, dead_letter is not set\n"
+        )
+        assert (await dlq(proxy, "list", "--route", "al"))[1] == (
+            'no dead letters of route al: no route is called "al", did you mean "all"?\n'
+        )
+        assert (await dlq(proxy, "list", "--route", "\x1b[2Jx"))[1] == (
+            'no dead letters of route ?[2Jx: no route is called "?[2Jx", there are: all\n'
+        )
 
 
 async def test_list() -> None:
@@ -74,7 +94,7 @@ async def test_list() -> None:
             0,
             [
                 "Dead letters, the newest first",
-                "id                    time         route    error  category   tries  ran?",
+                "id                    time, UTC    route    error  category   tries  ran?",
                 f"{letter(3).id}  10-02 07:06  all      503    transient    1/3  no",
                 f"{SECOND}  10-02 07:06  charges  503    transient    1/3  maybe",
                 f"{FIRST}  10-02 07:06  all      503    transient    1/3  no",
@@ -98,7 +118,7 @@ async def test_a_terminal_gets_colours_and_eighty_columns() -> None:
         assert "\x1b[31m503" in said.text
         assert "\x1b[33mtransient" in said.text
         assert "\x1b[32mno" in said.text
-        _, _, _, *rows = lines = said.uncoloured.splitlines()
+        _, _, *rows = lines = said.uncoloured.splitlines()
         assert max(map(len, lines)) <= 80
         ids = [letter(number).id for number in (4, 3, 2, 1)]
         assert [row.split()[0] for row in rows] == ids

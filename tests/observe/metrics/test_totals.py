@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.core.recorders import AddressState, ThrottleState
+from proxy.observe.history import History
 from proxy.observe.metrics import families
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.recorders import Metrics
@@ -142,7 +143,7 @@ async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
     assert set(samples["holdfast_throttle_queue_length"].values()) == {5}
     assert set(samples["holdfast_throttle_paused"].values()) == {1}
     assert set(samples["holdfast_dead_letters_pending"].values()) == {2}
-    shown = process_status(whole)
+    shown = process_status(whole, History().last_minute(0.0, whole), "redis://127.0.0.1:6379/0")
     assert shown["connections"] == 6
     assert shown["keys"] == {"in_flight": 4, "waiting": 2}
     assert shown["addresses"] == {
