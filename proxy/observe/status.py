@@ -5,7 +5,7 @@ same code, those of the last minute. Quantiles are estimates from the histogram'
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from proxy.core.recorders import AddressState, ThrottleState
@@ -14,7 +14,7 @@ from proxy.observe.metrics import families
 from proxy.observe.metrics.family import Counted
 from proxy.observe.metrics.series import Histogram
 from proxy.observe.metrics.snapshot import ProcessSnapshot, ThrottleName
-from proxy.observe.trouble import UPSTREAM_FAILED, find_trouble
+from proxy.observe.trouble import UPSTREAM_FAILED, Trouble, find_trouble
 from proxy.policy.attempt import outcome_label
 from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.idempotency.record import KnownKeys
@@ -24,14 +24,19 @@ SeriesT = TypeVar("SeriesT")
 
 
 def process_status(
-    process: ProcessSnapshot, lately: CountedWindow, store: str
+    process: ProcessSnapshot,
+    lately: CountedWindow,
+    store: str,
+    besides: Iterable[Trouble] = (),
 ) -> dict[str, object]:
     """Return the part of ``/status`` that is about requests, in values that JSON can carry.
 
-    *lately* is what was counted in the last minute, and *store* the masked URL of the store.
+    *lately* is what was counted in the last minute, *store* the masked URL of the store, and
+    *besides* what is known to be wrong besides.
     """
+    trouble = [*besides, *find_trouble(process, lately, store)]
     return {
-        "trouble": [found.to_json() for found in find_trouble(process, lately, store)],
+        "trouble": [found.to_json() for found in trouble],
         "connections": process[families.CONNECTIONS],
         "keys": {
             "in_flight": process[families.KEYS_IN_FLIGHT],

@@ -89,6 +89,12 @@ def find_trouble(process: ProcessSnapshot, lately: CountedWindow, store: str) ->
     return sorted(found, key=lambda trouble: trouble.level is not Level.BAD)
 
 
+def silent_worker(number: int, pid: int) -> Trouble:
+    """Return what is wrong with one of several workers that does not answer its supervisor."""
+    text = f"its process {pid} does not answer, it gets no new connections"
+    return Trouble(Level.BAD, "worker", str(number), "silent", text)
+
+
 def _span(seconds: float) -> str:
     """Name the window; a process that is younger than a minute does not claim to know one."""
     shortest, longest = _ABOUT_A_MINUTE

@@ -14,6 +14,8 @@ from textwrap import wrap
 _GAP = "  "
 _MIN_SENTENCE = 24
 """Characters of a sentence that a line has room for at least."""
+_GOOD_WIDTH = 18
+"""Characters of a name for which columns that matter less give way."""
 _CUT = ".."
 
 
@@ -166,11 +168,12 @@ def _least_width(column: Column, natural: int) -> int:
 def _columns_that_fit(table: Table, max_width: int) -> list[int]:
     """Return the numbers of the columns that are shown; names may still have to be cut."""
     natural = _natural_widths(table.columns, table.rows)
-    least = [
-        _least_width(column, width) for column, width in zip(table.columns, natural, strict=True)
+    wanted = [
+        max(_least_width(column, width), min(width, _GOOD_WIDTH))
+        for column, width in zip(table.columns, natural, strict=True)
     ]
     shown = list(range(len(table.columns)))
-    while sum(least[at] for at in shown) + len(_GAP) * (len(shown) - 1) > max_width:
+    while sum(wanted[at] for at in shown) + len(_GAP) * (len(shown) - 1) > max_width:
         last = max(table.columns[at].optional for at in shown)
         if not last:
             break

@@ -18,6 +18,7 @@ from proxy.observe.metrics.families import WORKER_RESTARTS
 from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
+from proxy.observe.trouble import silent_worker
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.bind import BoundAddresses
 from proxy.runtime.workers.operations import operations_of
@@ -153,6 +154,11 @@ class Supervisor:
         """Return what goes on in all workers, for a person."""
         await self._pool.refresh()
         now, total = self._clock.monotonic(), self._totals.total(self._pool.snapshots())
+        silent = [
+            silent_worker(worker.number, worker.pid)
+            for _, worker in sorted(self._pool.workers.items())
+            if worker.is_ready and worker.is_silent
+        ]
         return {
             "version": __version__,
             "state": self._state,
@@ -168,7 +174,9 @@ class Supervisor:
                 for _, worker in sorted(self._pool.workers.items())
             ],
             "worker_restarts": total[WORKER_RESTARTS][()].value,
-            **process_status(total, self._history.last_minute(now, total), self._loaded.store_url),
+            **process_status(
+                total, self._history.last_minute(now, total), self._loaded.store_url, silent
+            ),
         }
 
     def config(self) -> dict[str, object]:
