@@ -55,7 +55,7 @@ def all_dead_letters(client: AdminClient, route: str | None) -> Iterator[Untrust
         after = {"after": next_page}
 
 
-def why_no_dead_letters(client: AdminClient, route: str | None) -> str:
+def explain_empty_list(client: AdminClient, route: str | None) -> str:
     """Say that there are no dead letters, and why, if none would ever be kept."""
     status = request_status(client)
     routes, known = status.part("routes"), route_names(status)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Self
 
 
-class Key(Enum):
+class KeyPress(Enum):
     """What a key means while something is watched."""
 
     UP = "up"
@@ -24,27 +24,27 @@ class Key(Enum):
 
 
 _KEYS = {
-    **dict.fromkeys((b"\x1b[A", b"\x1bOA", b"k"), Key.UP),
-    **dict.fromkeys((b"\x1b[B", b"\x1bOB", b"j", b"\r", b"\n"), Key.DOWN),
-    **dict.fromkeys((b"\x1b[5~", b"b"), Key.PAGE_UP),
-    **dict.fromkeys((b"\x1b[6~", b" "), Key.PAGE_DOWN),
-    **dict.fromkeys((b"\x1b[H", b"\x1b[1~", b"\x1bOH", b"g"), Key.HOME),
-    **dict.fromkeys((b"\x1b[F", b"\x1b[4~", b"\x1bOF", b"G"), Key.END),
-    b"s": Key.SORT,
-    **dict.fromkeys((b"q", b"Q", b"\x04"), Key.QUIT),
+    **dict.fromkeys((b"\x1b[A", b"\x1bOA", b"k"), KeyPress.UP),
+    **dict.fromkeys((b"\x1b[B", b"\x1bOB", b"j", b"\r", b"\n"), KeyPress.DOWN),
+    **dict.fromkeys((b"\x1b[5~", b"b"), KeyPress.PAGE_UP),
+    **dict.fromkeys((b"\x1b[6~", b" "), KeyPress.PAGE_DOWN),
+    **dict.fromkeys((b"\x1b[H", b"\x1b[1~", b"\x1bOH", b"g"), KeyPress.HOME),
+    **dict.fromkeys((b"\x1b[F", b"\x1b[4~", b"\x1bOF", b"G"), KeyPress.END),
+    b"s": KeyPress.SORT,
+    **dict.fromkeys((b"q", b"Q", b"\x04"), KeyPress.QUIT),
 }
 _ONE = re.compile(rb"\x1b\[[0-9;]*[~A-Za-z]|\x1bO[A-Za-z]|[^\x1b]")
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-9;]*|O)?\Z")
 _AT_ONCE = 1024
 
 
-class KeyReader:
+class KeyPressReader:
     """Turns what a terminal sends into keys; a sequence may come in two pieces."""
 
     def __init__(self) -> None:
         self._rest = b""
 
-    def read(self, data: bytes) -> list[Key]:
+    def read(self, data: bytes) -> list[KeyPress]:
         """Return the keys in *data*; those that have no meaning are left out."""
         data = self._rest + data
         unfinished = _UNFINISHED.search(data)
@@ -57,7 +57,7 @@ class Keyboard:
     """Standard input while keys are not echoed and need no Enter; if it is a terminal at all."""
 
     def __init__(self) -> None:
-        self._reader = KeyReader()
+        self._reader = KeyPressReader()
         self._before: list[Any] | None = None
         self.descriptor: int | None = sys.stdin.fileno() if sys.stdin.isatty() else None
         """What to wait for until there are keys; None: there never are."""
@@ -74,7 +74,7 @@ class Keyboard:
                 termios.tcsetattr(self.descriptor, termios.TCSADRAIN, self._before)
             self._before = None
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[KeyPress]:
         """Return the keys that were pressed; call it when the descriptor can be read."""
         if self.descriptor is None:
             return []

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import click
 
-from proxy.cli.keyboard import Key, Keyboard
+from proxy.cli.keyboard import Keyboard, KeyPress
 from proxy.cli.render.full_screen import FullScreen, View, body_height, frame
 from proxy.cli.render.number_format import long_duration
 from proxy.cli.render.status_page import Order, status_page
@@ -47,7 +47,7 @@ class _Poller(Thread):
         self._wake = wake
         self._ended = Event()
         self.answers: list[dict[str, object] | str] = []
-        """What came and was not yet taken: contents, or why there was none."""
+        """What came and was not yet taken: contents, or error messages."""
 
     def run(self) -> None:
         while not self._ended.wait(_INTERVAL):
@@ -81,7 +81,7 @@ class StatusWatch:
         """The lines of the page, and the width that they were made for."""
 
     def take(self, answer: dict[str, object] | str) -> None:
-        """Show another answer, or say why there was none."""
+        """Show another answer, or the message of an error."""
         if isinstance(answer, str):
             self._error = legible(answer)
             return
@@ -90,9 +90,9 @@ class StatusWatch:
         self._error = ""
         self._laid_out = None
 
-    def press(self, key: Key, size: os.terminal_size) -> None:
+    def press(self, key: KeyPress, size: os.terminal_size) -> None:
         """Do what *key* asks for."""
-        if key is Key.SORT:
+        if key is KeyPress.SORT:
             self._order = _ORDERS[(_ORDERS.index(self._order) + 1) % len(_ORDERS)]
             self._laid_out = None
             self._view.first = 0
@@ -110,8 +110,8 @@ class StatusWatch:
         clock = Cell(_now(), Tone.TITLE)
         if not self._error and age < _SILENT_AFTER:
             return clock, Cell(f"  {self._of}, every second")
-        why = self._error or f"no answer from {self._of}"
-        old = f"  numbers of {self._answered_at}, {long_duration(age)} ago: {why}"
+        reason = self._error or f"no answer from {self._of}"
+        old = f"  numbers of {self._answered_at}, {long_duration(age)} ago: {reason}"
         return clock, Cell(old, Tone.BAD)
 
     def _lines(self, width: int) -> list[Line]:
@@ -145,7 +145,7 @@ def watch(ask: Ask, *, of: str, order: Order, only: Sequence[str], has_colours: 
         while True:
             screen.draw(shown.screen(screen.size))
             for key in awake.wait(keyboard):
-                if key is Key.QUIT:
+                if key is KeyPress.QUIT:
                     return
                 shown.press(key, screen.size)
             while poller.answers:
@@ -164,7 +164,7 @@ class _Awake:
         with suppress(OSError):  # full: it is awake; closed: nothing waits any more
             self._theirs.send(b"\0")
 
-    def wait(self, keyboard: Keyboard) -> list[Key]:
+    def wait(self, keyboard: Keyboard) -> list[KeyPress]:
         """Return the keys that were pressed; none if something else has happened."""
         inputs = [self._ours.fileno()]
         if keyboard.descriptor is not None:

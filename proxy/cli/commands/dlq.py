@@ -8,10 +8,10 @@ import click
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import (
     PAGE_SIZE,
+    explain_empty_list,
     export_lines,
     list_path,
     request_dead_letters,
-    why_no_dead_letters,
 )
 from proxy.cli.dead_letter_selection import confirm_drop, refuse_mixed_callers, select_dead_letters
 from proxy.cli.options import client_options
@@ -99,7 +99,7 @@ def list_(
     order = "oldest" if oldest else "newest"
     page = request_dead_letters(client, "GET", list_path(route, order=order, limit=limit))
     if not (as_json or page.parts("letters")):
-        click.echo(why_no_dead_letters(client, route))
+        click.echo(explain_empty_list(client, route))
         return
     render = partial(dead_letter_list, order=order)
     screen_for(render, plain_text=plain, as_json=as_json).show(page.content)

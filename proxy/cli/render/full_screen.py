@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
 
-from proxy.cli.keyboard import Key
+from proxy.cli.keyboard import KeyPress
 from proxy.cli.render.screens import styled
 from proxy.cli.render.tables import Cell, Line, Tone, cut, wrap_line
 
@@ -24,14 +24,19 @@ class View:
     def __init__(self) -> None:
         self.first = 0
 
-    def move(self, key: Key, lines: int, height: int) -> None:
+    def move(self, key: KeyPress, lines: int, height: int) -> None:
         """Scroll as *key* says, over *lines* of which *height* are in view at a time."""
         page = max(height - 1, 1)
-        steps = {Key.UP: -1, Key.DOWN: 1, Key.PAGE_UP: -page, Key.PAGE_DOWN: page}
+        steps = {
+            KeyPress.UP: -1,
+            KeyPress.DOWN: 1,
+            KeyPress.PAGE_UP: -page,
+            KeyPress.PAGE_DOWN: page,
+        }
         match key:
-            case Key.HOME:
+            case KeyPress.HOME:
                 self.first = 0
-            case Key.END:
+            case KeyPress.END:
                 self.first = lines
             case _:
                 self.first += steps.get(key, 0)

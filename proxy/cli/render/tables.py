@@ -255,6 +255,8 @@ def _row_line(row: Sequence[Cell], columns: Sequence[Column], wide: Sequence[int
         if number:
             cells.append(Cell(_GAP))
         text = cut(cell.text, width) if column.is_text else cell.text
-        room = Cell(" " * (width - len(text)))
-        cells += [Cell(text, cell.tone), room] if column.is_text else [room, Cell(text, cell.tone)]
+        padding = Cell(" " * (width - len(text)))
+        cells += (
+            [Cell(text, cell.tone), padding] if column.is_text else [padding, Cell(text, cell.tone)]
+        )
     return tuple(cell for cell in cells if cell.text)
