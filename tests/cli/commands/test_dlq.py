@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.support import (
     RunningProxy,
     ScriptedUpstream,
     answer,
+    eventually,
     hang_up,
     ok,
     one_route,
@@ -231,9 +233,15 @@ async def test_export() -> None:
 
 
 async def failing_posts(proxy: RunningProxy, count: int, *fields: str) -> list[str]:
+    """The ids of as many letters, each of a millisecond of its own: those of one have no order."""
+    ids = []
     async with proxy.client() as client:
-        answers = [await client.request("POST", "/pay", *fields, body=b"p") for _ in range(count)]
-    return [given.get("Holdfast-Dead-Letter") or "" for given in answers]
+        for _ in range(count):
+            given = await client.request("POST", "/pay", *fields, body=b"p")
+            ids.append(given.get("Holdfast-Dead-Letter") or "")
+            written = int(ids[-1][:11] or "0", 16)
+            await eventually(lambda: time.time() * 1000 >= written + 1, what="the next ms")  # noqa: B023 - called at once
+    return ids
 
 
 async def test_replay_of_one() -> None:
