@@ -18,6 +18,7 @@ from proxy.app.reloading import faulty, needs_restart, refused, reloaded
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.net.write_coalescer import WriteCoalescer
+from proxy.observe.history import CountedWindow, History
 from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.logs.line_writer import LineWriter
 from proxy.observe.metrics import families
@@ -93,6 +94,7 @@ class App:
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd, log_lock)
         self._access_log = AccessLog(self._lines, self._clock)
         self._recent = Recent(self._clock)
+        self._history = History()
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -130,6 +132,7 @@ class App:
         if worker is not None:
             self._listener.server.on_closed = worker.on_connection_end
         self._put_in_force(built)
+        self.sample()
         self.operations = AppOperations(
             self,
             recent=self._recent,
@@ -345,6 +348,14 @@ class App:
             families.KEYS_WAITING.reading(self._in_flight_keys.waiting),
             families.KEYS_KNOWN.reading(None if immediate is None else immediate.known()),
         )
+
+    def sample(self) -> None:
+        """Remember what was counted up to this moment, for what happened lately."""
+        self._history.sample(self._clock.monotonic(), self._metrics.counted())
+
+    def last_minute(self, snapshot: ProcessSnapshot) -> CountedWindow:
+        """Return what was counted in the last minute, up to *snapshot*, which was just taken."""
+        return self._history.last_minute(self._clock.monotonic(), snapshot)
 
     # Hot reload.
 
