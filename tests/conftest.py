@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 import uvloop
 
@@ -27,7 +28,10 @@ if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.virtual import TestLoop  # noqa: E402 - rewritten as said above
+from tests.support import depth  # noqa: E402, F401 - rewritten as said above; it has the profile
+from tests.support.virtual import TestLoop  # noqa: E402 - as above
+
+hypothesis.settings.load_profile("usual")
 
 
 def pytest_asyncio_loop_factories(

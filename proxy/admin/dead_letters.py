@@ -22,11 +22,14 @@ from proxy.http.target import readable_target
 from proxy.policy.dead_letter import (
     DeadLetter,
     DeadLetterSummary,
+    Missing,
     Obstacle,
     Replayed,
     ReplayRun,
     read_dead_letter_id,
 )
+from proxy.policy.explain_command import EndedRequest, ExplainContext, key_fields
+from proxy.policy.idempotency.record import RecordState
 
 BODY_WITHIN = 10.0
 """Seconds for the few header fields that a replay is given."""
@@ -72,8 +75,11 @@ _OBSTACLES = {
 class DeadLetterOperations(Protocol):
     """What an operator may do with dead letters, which all workers share.
 
-    All of it raises StoreSilent.
+    All of it raises StoreSilent, but for :meth:`explain_context`.
     """
+
+    def explain_context(self) -> ExplainContext:
+        """Return the configuration in force, as far as requests are explained by it."""
 
     @WorkerRule(logged_as="page_of_letters")
     async def list_dead_letters(
@@ -99,8 +105,11 @@ class DeadLetterOperations(Protocol):
     @WorkerRule(logged_as="letter_obstacle")
     async def replay_obstacle(
         self, name: str, given: RawHeaders, *, force: bool
-    ) -> Obstacle | None:
-        """Say why :meth:`replay_dead_letter` would not send it now; None if it would."""
+    ) -> Obstacle | RecordState | None:
+        """Say why :meth:`replay_dead_letter` would not send it now; None if it would.
+
+        A state is that of its idempotency key, which answers in place of the upstream.
+        """
 
     @WorkerRule(logged_as="replay_letter", takes_long=True)
     async def replay_dead_letter(
@@ -141,11 +150,12 @@ class DeadLettersResource:
             )
         except StoreSilent:
             return _silent()
+        context = self._operations.explain_context()
         # One more than requested tells whether there is another page.
         shown = page[: int(limit)]
         return document(
             {
-                "letters": [summary_json(summary) for summary in shown],
+                "letters": [summary_json(summary, context) for summary in shown],
                 "next": shown[-1].id if len(page) > len(shown) else None,
             }
         )
@@ -159,7 +169,7 @@ class DeadLettersResource:
         return (
             _obstacle(Obstacle.UNKNOWN)
             if dead_letter is None
-            else document(dead_letter_json(dead_letter))
+            else document(dead_letter_json(dead_letter, self._operations.explain_context()))
         )
 
     async def _drop(self, request: web.Request) -> web.StreamResponse:
@@ -192,7 +202,7 @@ class DeadLettersResource:
             return wanted
         if name is None:
             return _obstacle(Obstacle.UNKNOWN)
-        replayed: Replayed | Obstacle | None
+        replayed: Replayed | Obstacle | RecordState | None
         operations, headers, force = self._operations, wanted.headers, wanted.force
         try:
             if wanted.dry_run:
@@ -201,16 +211,22 @@ class DeadLettersResource:
                 replayed = await operations.replay_dead_letter(name, headers, force=force)
         except StoreSilent:
             return _silent()
-        if isinstance(replayed, Obstacle):
-            return _obstacle(replayed)
-        if replayed is None:
-            return document({"result": "would_be_sent", "id": name})
-        return document(_replayed_json(replayed))
+        match replayed:
+            case Obstacle():
+                return _obstacle(replayed)
+            case Replayed():
+                content = _replayed_json(replayed)
+            case RecordState():
+                content = {"result": "would_not_be_sent", "id": name, "key": replayed.value}
+            case None:
+                content = {"result": "would_be_sent", "id": name}
+        return document(content)
 
     async def _export(self, request: web.Request) -> web.StreamResponse:
         """Stream a line for each, the oldest first; break off if the file does not answer."""
         response = web.StreamResponse(headers={**STREAMED, hdrs.CONTENT_TYPE: "application/jsonl"})
         operations, route, after = self._operations, request.query.get("route"), ""
+        context = operations.explain_context()
         try:
             page = await operations.list_dead_letters(route, after, _PAGE, newest=False)
             await response.prepare(request)
@@ -219,7 +235,7 @@ class DeadLettersResource:
                     dead_letter = await operations.find_dead_letter(summary.id)
                     if dead_letter is not None:
                         await response.write(
-                            json.dumps(dead_letter_json(dead_letter)).encode() + b"\n"
+                            json.dumps(dead_letter_json(dead_letter, context)).encode() + b"\n"
                         )
                 page = await operations.list_dead_letters(route, page[-1].id, _PAGE, newest=False)
         except StoreSilent:
@@ -289,8 +305,11 @@ def _is_field(name: str, value: str) -> bool:
     return is_name and not has_control and text == text.strip() and lower not in _FRAMING_FIELDS
 
 
-def summary_json(summary: DeadLetterSummary) -> dict[str, object]:
+def summary_json(summary: DeadLetterSummary, context: ExplainContext) -> dict[str, object]:
     """Return what a list shows of a dead letter, in values that JSON can carry."""
+    status = int(summary.error) if summary.error.isdecimal() else None
+    upstream = context.upstream_of(summary.route)
+    last = {"why": summary.verdict, "status": status, "upstream": upstream}
     return {
         "id": summary.id,
         "time": _date(summary.created),
@@ -302,6 +321,7 @@ def summary_json(summary: DeadLetterSummary) -> dict[str, object]:
         "error": summary.error,
         "category": summary.category.value,
         "why": summary.verdict or None,
+        "meaning": context.meaning(last),
         "attempts_used": summary.used,
         "attempts_allowed": summary.allowed,
         "may_have_run": summary.may_have_run,
@@ -315,7 +335,7 @@ def summary_json(summary: DeadLetterSummary) -> dict[str, object]:
     }
 
 
-def dead_letter_json(dead_letter: DeadLetter) -> dict[str, object]:
+def dead_letter_json(dead_letter: DeadLetter, context: ExplainContext) -> dict[str, object]:
     """Return all of a dead letter, in values that JSON can carry."""
     try:
         body = {"body": dead_letter.body.decode("utf-8")}
@@ -324,26 +344,40 @@ def dead_letter_json(dead_letter: DeadLetter) -> dict[str, object]:
     if dead_letter.summary.missing is not None:
         body = {}
     return {
-        **summary_json(dead_letter.summary),
+        **summary_json(dead_letter.summary, context),
         "client": dead_letter.peer,
         "record": dead_letter.record or None,
         "fallback": dead_letter.fallback or None,
         "headers": [[_latin(name), _latin(value)] for name, value in dead_letter.headers],
         "headers_dropped": list(dead_letter.dropped),
         **body,
-        "runs": [_run_json(run) for run in dead_letter.runs],
+        "runs": [_run_json(run, context) for run in dead_letter.runs],
+        "explain": context.arguments(_ended_request(dead_letter, context)) or None,
     }
 
 
-def _run_json(run: ReplayRun) -> dict[str, object]:
-    return {
-        "time": _date(run.time),
-        "result": run.result,
-        "attempts": [
-            {**attempt, "start": _date(float(str(attempt.get("start", 0))))}
-            for attempt in run.attempts
-        ],
-    }
+def _run_json(run: ReplayRun, context: ExplainContext) -> dict[str, object]:
+    attempts = []
+    for attempt in run.attempts:
+        shown = {**attempt, "start": _date(float(str(attempt.get("start", 0))))}
+        meaning = context.meaning(attempt)
+        attempts.append(shown if meaning is None else {**shown, "meaning": meaning})
+    return {"time": _date(run.time), "result": run.result, "attempts": attempts}
+
+
+def _ended_request(dead_letter: DeadLetter, context: ExplainContext) -> EndedRequest:
+    """Return what is known of the request of a dead letter, in the last run that was sent."""
+    summary = dead_letter.summary
+    names = key_fields(context.settings)
+    sent = [run.attempts for run in dead_letter.runs if run.attempts]
+    return EndedRequest(
+        summary.method,
+        summary.target,
+        summary.route,
+        sent[-1] if sent else (),
+        any(name.lower() in names for name, _ in dead_letter.headers),
+        -1 if summary.missing is Missing.TOO_LARGE else summary.size,
+    )
 
 
 def _replayed_json(replayed: Replayed) -> dict[str, object]:

@@ -17,6 +17,7 @@ from proxy.observe.recent import Recent
 from proxy.observe.status import process_status
 from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
 from proxy.policy.settings import Settings
 from proxy.replay.service import ReplayRequest, ReplayService
@@ -98,7 +99,7 @@ class AppOperations:
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
         """Return the recent notable requests with this id, and each of their attempts."""
-        return self._recent.of(request_id)
+        return self._recent.of(request_id, self.explain_context())
 
     def config(self) -> dict[str, object]:
         """Return the configuration in force, secrets masked."""
@@ -159,6 +160,10 @@ class AppOperations:
 
     # Dead letters.
 
+    def explain_context(self) -> ExplainContext:
+        """Return the configuration in force, as far as requests are explained by it."""
+        return self._app.loaded.explain_context()
+
     async def list_dead_letters(
         self, route: str | None, after: str, limit: int, *, newest: bool
     ) -> list[DeadLetterSummary]:
@@ -190,10 +195,19 @@ class AppOperations:
 
     async def replay_obstacle(
         self, name: str, given: RawHeaders, *, force: bool
-    ) -> Obstacle | None:
+    ) -> Obstacle | RecordState | None:
         """Say why a dead letter would not be sent again now; None if it would."""
         with _asking_dead_letters():
-            return await self._replays.obstacle(self._replay_request(name, given, force=force))
+            found = await self._replays.prepare(self._replay_request(name, given, force=force))
+        if isinstance(found, Obstacle):
+            return found
+        if not found.known_record:
+            return None
+        try:
+            shown = await self._in_flight_keys.store.show(found.known_record)
+        except StoreError:
+            return None  # whether it answers when the letter is sent, is open
+        return None if shown is None else shown.state
 
     async def replay_dead_letter(
         self, name: str, given: RawHeaders, *, force: bool

@@ -8,6 +8,7 @@ function, so that ``--help`` and ``check`` do not wait for the server's packages
 import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
 """
 
+import signal
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -85,5 +86,10 @@ Completion of commands and options, in ~/.bashrc (zsh and fish likewise):
     epilog=_EXAMPLES,
 )
 @click.version_option(__version__, prog_name="holdfast")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """A sidecar between a service and the HTTP APIs that it depends on."""
+    # From here on Ctrl-C interrupts a command, which may have to tidy up; but run, which imports
+    # for a while longer, says itself when it is ready for signals.
+    if ctx.invoked_subcommand != "run" and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,6 @@
 """Client of the dead letters at the admin listener, and the texts of its errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote, urlencode
 
 import click
@@ -10,8 +10,14 @@ from proxy.cli.untrusted_json import UntrustedJson
 
 PAGE_SIZE = 1000
 """Dead letters that the listener returns at a time."""
+STOPPED = 130
+"""The exit status after Ctrl-C, as shells have it."""
 _OK = 200
+_IDS_SHOWN = 50
+"""Ids that a message names; there may be very many."""
 _TIMEOUT = 15.0
+_DROP_TIMEOUT = 600.0
+"""Seconds: a disk that is busy takes its time for a thousand dead letters."""
 _MAX_BYTES = 256 * 1024 * 1024
 
 _ERROR_TEXTS = {
@@ -36,6 +42,12 @@ def error_text(client: AdminClient, response: AdminResponse) -> str:
     return _ERROR_TEXTS.get(response.problem) or client.error_for(response).message
 
 
+def some_ids(ids: Sequence[str]) -> str:
+    """Format ids in their order; of very many the first."""
+    more = len(ids) - _IDS_SHOWN
+    return " ".join(ids[:_IDS_SHOWN]) + (f" and {more} more, all later ones" if more > 0 else "")
+
+
 def list_path(route: str | None, **others: object) -> str:
     """Return the path of the dead letters of *route*, or of all routes."""
     return f"/dead-letters?{_query(route, **others)}"
@@ -52,6 +64,20 @@ def all_dead_letters(client: AdminClient, route: str | None) -> Iterator[Untrust
         if next_page is None:
             return
         after = {"after": next_page}
+
+
+def drop_dead_letters(client: AdminClient, route: str | None, ids: Sequence[str]) -> Iterator[int]:
+    """Delete dead letters, the oldest first, and yield after some of them how many it were.
+
+    *ids* are all that there are of *route*, or at all, in their order. Those that are being sent
+    again stay.
+    """
+    which = {} if route is not None else {"all": "true"}
+    for start in range(0, len(ids), PAGE_SIZE):
+        newest = ids[start : start + PAGE_SIZE][-1]
+        path = list_path(route, until=newest, **which)
+        response = request_dead_letters(client, "DELETE", path, timeout=_DROP_TIMEOUT)
+        yield response.count("letters")
 
 
 def export_lines(client: AdminClient, route: str | None) -> Iterator[str]:

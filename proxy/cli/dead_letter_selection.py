@@ -1,9 +1,11 @@
 """Selection of dead letters by route and caller, and the safeguards for many at once."""
 
+import http.client
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import click
 
@@ -13,6 +15,7 @@ from proxy.cli.untrusted_json import UntrustedJson, legible
 
 NO_CALLER = "none"
 """The caller of dead letters whose request came without credentials."""
+_MAX_CONFIG = 64 * 1024 * 1024
 _NAMED = 5
 """The number of routes or callers that a message names; there may be very many."""
 
@@ -29,10 +32,15 @@ class SelectedDeadLetters:
         return [dead_letter.text("id") for dead_letter in self.dead_letters]
 
     def describe(self) -> str:
-        """Describe how many dead letters there are, and of which routes."""
+        """Describe how many there are, of which routes, how old, and how many may have run."""
         routes = Counter(legible(dead_letter.text("route")) for dead_letter in self.dead_letters)
         number = len(self.dead_letters)
-        return f"{number} dead letter{'' if number == 1 else 's'} ({_counted(routes)})"
+        ran = sum(dead_letter.is_true("may_have_run") for dead_letter in self.dead_letters)
+        oldest = self.dead_letters[0].text("time")
+        return (
+            f"{number} dead letter{'' if number == 1 else 's'} ({_counted(routes)}), the oldest of "
+            f"{oldest}; {ran or 'none'} may have run"
+        )
 
 
 def select_dead_letters(
@@ -45,18 +53,47 @@ def select_dead_letters(
     )
 
 
-def confirm_drop(selected: SelectedDeadLetters, *, yes: bool) -> None:
-    """Ask the user on a terminal; raise if there is no terminal, or if the user says no."""
+def no_dead_letters(client: AdminClient, route: str | None) -> str:
+    """Say why there are no dead letters, of *route* or at all; raise if there is no such route."""
+    listed = client.send("GET", "/config", max_bytes=_MAX_CONFIG)
+    routes = {each.raw_text("name") or "": each for each in listed.parts("routes")}
+    if listed.status != http.client.OK or not routes:
+        return "no dead letters" if route is None else f"no dead letters of route {legible(route)}"
+    keeping = [name for name, each in routes.items() if "ttl" in each.part("dead_letter")]
+    if route is None:
+        if keeping:
+            return "no dead letters"
+        return (
+            "no dead letters: no route keeps any, write dead_letter: true in a route to change that"
+        )
+    if route not in routes:
+        alike = get_close_matches(route, routes, n=1)
+        meant = f", did you mean {legible(alike[0])}?" if alike else ""
+        raise click.ClickException(
+            f"no route is called {legible(route)}, and no dead letter is of one{meant}"
+        )
+    if route in keeping:
+        return f"no dead letters of route {legible(route)}"
+    return (
+        f"no dead letters of route {legible(route)}: it keeps none, write dead_letter: true in it"
+    )
+
+
+def confirm(selected: SelectedDeadLetters, plan: str, question: str, *, yes: bool) -> None:
+    """Say what will happen to the dead letters (*plan*), and ask the user on a terminal.
+
+    Raises if there is no terminal, or if the user says no.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"{selected.describe()} would be deleted for good: write --yes to drop them without "
-            "being asked, or export them first"
+            f"{selected.describe()}. {plan} Write --yes to do that without being asked, or "
+            "--dry-run to see it."
         )
-    click.echo(f"{selected.describe()} will be deleted for good.", err=True)
-    if not click.confirm("Drop them?", err=True):
-        raise click.ClickException("nothing was dropped")
+    click.echo(f"{selected.describe()}.\n{plan}", err=True)
+    if not click.confirm(question, err=True):
+        raise click.ClickException("nothing was done")
 
 
 def refuse_mixed_callers(selected: SelectedDeadLetters, headers: Iterable[tuple[str, str]]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import CheckReport, Fault
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.settings import Settings
 
 HiddenValues = Mapping[tuple[str, ...], bytes]
@@ -28,9 +29,24 @@ class Loaded:
     def warnings(self) -> tuple[Fault, ...]:
         return self.report.warnings
 
+    def explain_context(self) -> ExplainContext:
+        """Return what requests are explained by, after the fact."""
+        shown = {
+            (route["name"], name.lower(), value)
+            for route in self.effective.get("routes", ())
+            for name, value in (route["match"].get("headers") or {}).items()
+        }
+        masked = frozenset(
+            (route.name, name)
+            for route in self.settings.routes
+            for name, value in route.match.headers
+            if (route.name, name, value) not in shown
+        )
+        return ExplainContext(self.report.files, self.settings, masked)
+
     @property
     def summary(self) -> str:
-        """The last line of ``check``: ``holdfast.yaml: ok (4 routes, 2 upstreams)``."""
+        """The last line of ``check``: ``holdfast.yaml: ok (4 routes, 2 upstreams); …``."""
         counts = [
             f"{len(things)} {noun}" if len(things) == 1 else f"{len(things)} {noun}s"
             for things, noun in (
@@ -38,4 +54,22 @@ class Loaded:
                 (self.settings.upstreams, "upstream"),
             )
         ]
-        return self.report.summary(f"ok ({', '.join(counts)})")
+        verdict = self.report.summary(f"ok ({', '.join(counts)})")
+        *others, last = self.not_checked
+        listed = f"{', '.join(others)} and {last}" if others else last
+        return f"{verdict}; not checked: whether {listed}"
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        """What a file cannot tell, and only a start shows; each completes ``whether …``."""
+        settings, store = self.settings, self.settings.store
+        found = ["upstreams answer"] if settings.upstreams else []
+        if store.shares_limits:  # it is a server
+            found = ["upstreams and the store answer" if found else "the store answers"]
+        found.append("addresses are free")
+        writable = ["the store"] if store.shares_keys and not store.shares_limits else []
+        if any(route.dead_letter is not None for route in settings.routes):
+            writable.append("state_dir")
+        if writable:
+            found.append(f"{' and '.join(writable)} can be written")
+        return tuple(found)

@@ -11,14 +11,21 @@ from proxy.config.checks.certificates import certificate_files, check_listen_tls
 from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.checks.fallbacks import check_fallback
 from proxy.config.checks.idempotency import check_held_by_503, check_idempotency
-from proxy.config.checks.listeners import check_listeners, check_readiness, check_trust
+from proxy.config.checks.listeners import (
+    check_listeners,
+    check_own_addresses,
+    check_readiness,
+    check_trust,
+)
 from proxy.config.checks.retries import (
     check_buffer,
     check_key_memory,
+    check_repeats,
     check_retry,
     with_fitting_base,
 )
 from proxy.config.checks.routes import (
+    check_method_names,
     check_order,
     check_prefixes,
     check_presence,
@@ -180,9 +187,11 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
     check_trust(file, diagnostics)
     check_store(file, diagnostics)
     check_upstreams(file, diagnostics)
+    check_own_addresses(file, whole, diagnostics)
     check_presence(file, diagnostics)
     check_references(file, drafts, diagnostics)
     check_order(drafts, diagnostics)
+    check_method_names(drafts, diagnostics)
     check_prefixes(drafts, diagnostics)
     routes = [EffectiveSection(draft.merged, draft.path) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
@@ -196,6 +205,7 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
             check_key_memory(route, honoured, diagnostics)
         elif upstream is not None:
             check_held_by_503(route, upstream.value, refused, diagnostics)
+            check_repeats(route, draft.match, file, upstream.value, diagnostics)
         check_buffer(route, whole, diagnostics)
         check_dead_letter(route, draft.match, diagnostics)
     check_state_dir(routes, whole, diagnostics)

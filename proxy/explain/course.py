@@ -57,6 +57,8 @@ class Course:
     """Whether the request becomes a dead letter."""
     ended: float = 0.0
     """Seconds from the request's beginning to its end; infinite if nothing ends it."""
+    rolls: tuple[float, ...] = (0.0,)
+    """What chance gave, for one wait after the other; the last again if there were more."""
     times_left: list[float] = field(default_factory=list)
     """Seconds that the request had left, each time that chance decided about a wait."""
 
@@ -98,7 +100,7 @@ class _Run:
         self._rolls = rolls
         self._loop = loop
         self._clock = VirtualClock(loop, self._roll, wall)
-        self._course = Course()
+        self._course = Course(rolls=tuple(rolls))
         self._is_endless = False
         self._lacks_outcome = False
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.explain.forecast import AttemptForecast, Forecast, PossibleEnding, forecast
+from proxy.explain.remedies import RemedySearch
 from proxy.explain.subject import ParsedRequest, Subject
-from proxy.explain.suggestions import LastAttempt, meaning
 from proxy.policy.attempt import FailureKind
 from proxy.policy.idempotency.record import RecordState
 from proxy.policy.idempotency.retention import KeyOutcome, state_after
@@ -23,6 +23,7 @@ from proxy.policy.routing.match import RouteTable, mismatch
 from proxy.policy.settings import CallerSource, RouteSettings, Settings, ThrottleSettings
 from proxy.policy.throttle.caller_key import value_of
 from proxy.policy.throttle.pacing import most_in_window
+from proxy.policy.verdict_meaning import verdict_meaning
 from proxy.simulation.scripted_peer import ScriptedOutcome
 
 _MOST_OTHERS = 12
@@ -71,7 +72,9 @@ class ExplainedEnding:
     seconds: tuple[float, float] | None
     """When the client gets it, at the earliest and at the latest; None if the end is open."""
     remedies: list[str]
-    """Alternatives of what to write to have the request sent again."""
+    """Alternatives of what to write to have the request sent again: each was tried, and helps."""
+    advice: list[str]
+    """What may help where no setting does."""
     key: KeyOutcome | None
     """What becomes of the request's idempotency key."""
     key_text: str
@@ -121,8 +124,10 @@ class Explanation:
             _attempt(subject, attempt, first, outcomes, outcome_texts[attempt.number - 1])
             for attempt in found.attempts
         ]
-        hints = [read_hint(o.status, o.fields, wall).wait for o in outcomes]
-        self.endings = [_ending(subject, way, hints, self.policy) for way in found.endings]
+        self.endings = [
+            _ending(subject, way, outcomes, _search(way, outcomes, self.policy, wall))
+            for way in found.endings
+        ]
 
     def as_json(self) -> dict[str, object]:
         """Return the explanation as JSON; times are in seconds."""
@@ -221,7 +226,7 @@ def _attempt(
         number=attempt.number,
         outcome=text,
         reasons=reasons,
-        meaning=tuple(meaning(reason, status, refused) for reason in reasons),
+        meaning=tuple(verdict_meaning(reason, status, refused) for reason in reasons),
         queued=attempt.queued,
         wait=tuple(delay.seconds for delay in attempt.waits),
         source=tuple(dict.fromkeys(delay.source for delay in attempt.waits)),
@@ -243,19 +248,31 @@ def _stays_at_its_url(subject: Subject, first: PossibleEnding, number: int) -> b
 # Endings.
 
 
+def _search(
+    way: PossibleEnding, outcomes: Sequence[ScriptedOutcome], policy: Sequence[Setting], wall: float
+) -> RemedySearch | None:
+    """Return the search for remedies of an ending; None if the request goes on, or never began."""
+    course = way.course
+    if not (course.attempts and course.is_over):
+        return None
+    last = outcomes[len(course.attempts) - 1]
+    hint = read_hint(last.status, last.fields, wall).wait
+    return RemedySearch(course, outcomes, hint, policy, wall)
+
+
 def _ending(
-    subject: Subject, way: PossibleEnding, hints: list[float | None], policy: Sequence[Setting]
+    subject: Subject,
+    way: PossibleEnding,
+    outcomes: Sequence[ScriptedOutcome],
+    search: RemedySearch | None,
 ) -> ExplainedEnding:
     course = way.course
-    remedies = []
-    if course.attempts and course.is_over:
-        hint = hints[len(course.attempts) - 1]
-        remedies = LastAttempt(subject, course.attempts[-1], hint, policy).suggestions()
     return ExplainedEnding(
         attempts=len(course.attempts),
-        text=_end(subject, way, len(hints)),
+        text=_end(subject, way, len(outcomes)),
         seconds=way.ends if course.is_over else None,
-        remedies=remedies,
+        remedies=[] if search is None else search.remedies(subject),
+        advice=[] if search is None else search.advice(subject),
         key=course.key_outcome,
         key_text=_key_text(subject, way),
         dead_letter=course.is_kept,

@@ -3,11 +3,11 @@
 On the wire these are questions of the server, which has read the request and admits it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.http.header_edits import compile_edits
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.http.request_head import RequestHead
+from proxy.http.request_head import RequestHead, read_request_head
 from proxy.policy.caller_fields import single_fields
 from proxy.policy.idempotency.key import KeyReader
 from proxy.policy.settings import RouteSettings, UpstreamSettings
@@ -73,6 +73,12 @@ class Subject:
     def sends_once(self, name: bytes) -> bool:
         """Whether the upstream gets the client's own field *name* once."""
         return self.head.sends_once(name, compile_edits(self.route.request_headers))
+
+    def with_field(self, name: bytes, value: bytes) -> "Subject":
+        """Return the request with *value* in its only field *name* (in lower case)."""
+        others = (field for field in self.head.raw if field[0].lower() != name)
+        head = read_request_head((*others, (name, value)), http_1_0=False, hop=self.head.hop)
+        return self if isinstance(head, Refusal) else replace(self, head=head)
 
     def refusal(self) -> Refusal | None:
         """Return why the request is not admitted; None if it is, and meets the stages."""

@@ -26,6 +26,7 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.pipeline.dead_letters import attempt_records
 from proxy.policy.attempt import FIRST_FAILURE
 from proxy.policy.dead_letter import DeadLetter, Obstacle, Replayed, ReplayResult, ReplayRun
+from proxy.policy.reasons import KeyResult
 from proxy.policy.repeatable import may_have_run
 from proxy.policy.settings import Settings
 from proxy.replay.exchange import ReplayExchange, read_dead_letter
@@ -35,10 +36,16 @@ from proxy.stores.dead_letters import DeadLetterStore
 _log = logging.getLogger("holdfast")
 
 _OUR_FAULT = Refusal(RefusalReason.UNKNOWN, "The letter could not be sent; the log says why.")
+_HAD_RESULT = frozenset({KeyResult.REPLAYED, KeyResult.JOINED})
+"""What a key means whose request has run: its result is the answer."""
 _RECORD_TIMES = 3
 """How often the result of a replay is written, if the store does not answer."""
 
 _ANSWERED = "The upstream answered {status}: the letter stays. Drop it if that is its answer."
+_HAS_RESULT = (
+    "Its key has a result already ({status}), so nothing was sent: the letter stays. Drop it if "
+    "that is its answer."
+)
 _CUT_SHORT = "The response broke off: it may have run. Find out before you send it again."
 _FELL_BACK = "Only the fallback answered: the letter stays."
 _INTERRUPTED = "Holdfast was told to end: look at the letter again once it runs."
@@ -83,16 +90,15 @@ class ReplayService:
         await asyncio.wait([task])
         return Obstacle.DRAINING if task.cancelled() else task.result()
 
-    async def obstacle(self, request: ReplayRequest) -> Obstacle | None:
-        """Return why :meth:`replay` would not send it now; None if it would. Raises StoreError."""
+    async def prepare(self, request: ReplayRequest) -> ReplayExchange | Obstacle:
+        """Return what :meth:`replay` would send now, or why it would not. Raises StoreError."""
         dead_letter = await self._store.find(request.dead_letter_id)
         if dead_letter is None:
             return Obstacle.UNKNOWN
         obstacle = dead_letter.summary.obstacle(force=request.force)
         if obstacle is not None or self._is_over:
             return obstacle or Obstacle.DRAINING
-        exchange = self._exchange(dead_letter, request)
-        return exchange if isinstance(exchange, Obstacle) else None
+        return self._exchange(dead_letter, request)
 
     async def drain(self, grace: float) -> None:
         """Begin no replay any more; cancel those still under way after *grace* seconds."""
@@ -124,9 +130,11 @@ class ReplayService:
         )
         if replayed.attempts:
             _log.info("dead letter %s was sent again: %s", dead_letter_id, replayed.result)
-        elif replayed.result is ReplayResult.SUCCEEDED:
+        elif replayed.result is ReplayResult.ALREADY_DONE:
             _log.info(
-                "dead letter %s was not sent: its key has a result, and it is gone", dead_letter_id
+                "dead letter %s was not sent: its key has a result already (%s), and it is gone",
+                dead_letter_id,
+                replayed.status,
             )
         else:
             _log.info("dead letter %s was not sent: %s", dead_letter_id, replayed.result)
@@ -180,7 +188,7 @@ class ReplayService:
             run = ReplayRun(
                 self._clock.wall(), replayed.result, attempt_records(attempts, self._clock)
             )
-        gone = replayed.result is ReplayResult.SUCCEEDED
+        gone = replayed.result.is_good
         for _ in range(_RECORD_TIMES):
             with suppress(StoreError):
                 await self._store.end_replay(
@@ -205,6 +213,7 @@ def _result_of(exchange: ReplayExchange, settings: Settings, *, is_cancelled: bo
     lost, most likely for a credential that was not given.
     """
     refusal, code, attempts = exchange.refusal, exchange.code, exchange.attempts
+    has_result = not attempts and exchange.key_result in _HAD_RESULT
     result, error, detail = ReplayResult.FAILED, str(code), _ANSWERED.format(status=code)
     if is_cancelled:
         result, error, detail = ReplayResult.INTERRUPTED, "shutdown", _INTERRUPTED
@@ -216,7 +225,10 @@ def _result_of(exchange: ReplayExchange, settings: Settings, *, is_cancelled: bo
     elif exchange.was_truncated:
         error, detail = "truncated", _CUT_SHORT
     elif code < FIRST_FAILURE:
-        result, error, detail = ReplayResult.SUCCEEDED, "", ""
+        result = ReplayResult.ALREADY_DONE if has_result else ReplayResult.SUCCEEDED
+        error = detail = ""
+    elif has_result:
+        result, detail = ReplayResult.REFUSED, _HAS_RESULT.format(status=code)
     names = {upstream.name: upstream for upstream in settings.upstreams}
     ran = (
         exchange.fallback
@@ -234,7 +246,7 @@ def _result_of(exchange: ReplayExchange, settings: Settings, *, is_cancelled: bo
         error,
         code,
         detail,
-        "" if refusal is None else refusal.record,
+        exchange.record if has_result else "" if refusal is None else refusal.record,
         len(attempts),
         ran,
     )

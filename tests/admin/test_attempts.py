@@ -52,6 +52,8 @@ async def test_each_attempt_is_told_as_the_log_tells_it(mode: str) -> None:
         (3, "2xx", "recovered"),
     ]
     assert [each.get("wait_for") for each in found["attempts"]] == [None, "backoff", "backoff"]
+    meanings = [each.pop("meaning") for each in found["attempts"]]
+    assert meanings[-1] == "it is an answer for the client, after a retry"
     assert found["attempts"] == line["attempts"]
     assert found["path"] == "/orders"
 

@@ -54,6 +54,7 @@ async def test_pages() -> None:
             "error": "503",
             "category": "transient",
             "why": "attempts_exhausted",
+            "meaning": "it was the last attempt",
             "attempts_used": 1,
             "attempts_allowed": 3,
             "may_have_run": False,

@@ -9,8 +9,9 @@ from proxy.admin.process import Reloaded
 from proxy.admin.site import AdminSite
 from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
-from proxy.policy.settings import Listen
+from proxy.policy.settings import Listen, Settings
 from tests.support.waiting import PATIENCE
 
 
@@ -46,6 +47,9 @@ class Application:
         if self.reason == "broken":
             raise RuntimeError("the secret is hunter2")
         return {"admin_token": "***"}
+
+    def explain_context(self) -> ExplainContext:
+        return ExplainContext((), Settings())
 
     async def reload(self) -> Reloaded:
         self.reloads += 1

@@ -147,7 +147,7 @@ async def test_the_command_says_that_it_may_still_run() -> None:
     async with running(one_route("http://127.0.0.1:9")) as proxy:
         await put_key(proxy, RecordState.IN_FLIGHT)
         url = f"http://127.0.0.1:{proxy.admin_port}"
-        arguments = ["keys", "release", RECORD, "--force", "--admin", url]
+        arguments = ["keys", "release", RECORD, "--force", "--yes", "--admin", url]
         result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
         assert (result.exit_code, result.stdout.splitlines()) == (
             0,

@@ -9,10 +9,13 @@ from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.recent import LONGEST, MOST_ATTEMPTS, Recent
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.reasons import KeyResult, VerdictReason
+from proxy.policy.settings import Settings
 from tests.observe.conftest import MakeAttempt, MakeExchange
 from tests.support.clock import FakeClock
 
+CONTEXT = ExplainContext((), Settings())
 ID = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -52,13 +55,16 @@ def test_it_tells_what_the_log_tells(
     AccessLog(line, FakeClock()).write("charges", over)  # type: ignore[arg-type]  # see Line
     recent.keep("charges", over)
 
-    [shown] = recent.of(ID)
+    [shown] = recent.of(ID, CONTEXT)
 
     assert json.loads(json.dumps(shown)) == shown
     for only_in_the_log in ("bytes", "client"):
         del line.content[only_in_the_log]
     stamps = (line.content.pop("time"), shown.pop("time"))
     assert [len(str(stamp)) for stamp in stamps] == [24, 24]
+    assert isinstance(shown["attempts"], list)
+    meanings = [record.pop("meaning") for record in shown["attempts"]]
+    assert meanings == ["another attempt follows", "it was the last attempt"]
     assert shown == line.content
 
 
@@ -66,7 +72,7 @@ def test_what_did_not_happen_is_not_mentioned(
     recent: Recent, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
     recent.keep("charges", exchange(code=500, attempts=[attempt(status=500)]))
-    [shown] = recent.of(ID)
+    [shown] = recent.of(ID, CONTEXT)
     assert shown.keys() == {
         *("time", "request_id", "route", "method", "path", "code", "duration_ms", "attempts")
     }
@@ -77,8 +83,8 @@ def test_an_id_that_was_used_again_tells_of_each_request(
 ) -> None:
     for code in (500, 502, 503):
         recent.keep("charges", exchange(code=code))
-    assert [shown["code"] for shown in recent.of(ID)] == [500, 502, 503]
-    assert recent.of("another") == []
+    assert [shown["code"] for shown in recent.of(ID, CONTEXT)] == [500, 502, 503]
+    assert recent.of("another", CONTEXT) == []
 
 
 def test_the_newest_push_the_oldest_out(recent: Recent, exchange: MakeExchange) -> None:
@@ -87,8 +93,8 @@ def test_the_newest_push_the_oldest_out(recent: Recent, exchange: MakeExchange) 
         over.request_id = str(number)
         recent.keep("charges", over)
     assert len(recent) == LONGEST
-    assert recent.of("0") == []
-    assert len(recent.of("1")) == len(recent.of(str(LONGEST))) == 1
+    assert recent.of("0", CONTEXT) == []
+    assert len(recent.of("1", CONTEXT)) == len(recent.of(str(LONGEST), CONTEXT)) == 1
 
 
 def test_of_very_many_attempts_the_first_and_the_last_are_kept(
@@ -96,7 +102,7 @@ def test_of_very_many_attempts_the_first_and_the_last_are_kept(
 ) -> None:
     count = 2 * MOST_ATTEMPTS + 7
     recent.keep("charges", exchange(attempts=[attempt(n + 1) for n in range(count)]))
-    [shown] = recent.of(ID)
+    [shown] = recent.of(ID, CONTEXT)
     assert shown["attempts_left_out"] == 7
     attempts = shown["attempts"]
     assert isinstance(attempts, list)
@@ -152,11 +158,11 @@ def test_requests_themselves_are_let_go(recent: Recent, exchange: MakeExchange) 
 )
 def test_paths(recent: Recent, exchange: MakeExchange, target: str, path: str) -> None:
     recent.keep("charges", exchange(target=target))
-    [shown] = recent.of(ID)
+    [shown] = recent.of(ID, CONTEXT)
     assert shown["path"] == path
 
 
 def test_text_of_a_refusal_may_quote_a_client(recent: Recent, exchange: MakeExchange) -> None:
     refusal = Refusal(RefusalReason.BAD_REQUEST, "hunter2 is no header")
     recent.keep("charges", exchange(code=400, refusal=refusal))
-    assert "hunter2" not in json.dumps(recent.of(ID))
+    assert "hunter2" not in json.dumps(recent.of(ID, CONTEXT))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 
 import pytest
 
@@ -240,7 +241,9 @@ async def test_nor_does_it_need_any_to_have_a_key() -> None:
         assert (await replayed(proxy, letter))["result"] == "succeeded"
 
 
-async def test_what_its_client_sent_again_meanwhile_does_not_run_twice() -> None:
+async def test_what_its_client_sent_again_meanwhile_does_not_run_twice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
         running(declining(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
@@ -249,10 +252,37 @@ async def test_what_its_client_sent_again_meanwhile_does_not_run_twice() -> None
         upstream.usual = answer(ok(b"done"))
         async with proxy.client() as client:
             await client.request("POST", "/pay?now=1", KEY, "Authorization: Bearer a", body=b"pay")
-        found = await replayed(proxy, letter)
-        assert (found["result"], found["attempts"]) == ("succeeded", 0)
+        dry = json.loads((await replay(proxy, letter, dry_run=True)).body)
+        assert dry == {"result": "would_not_be_sent", "id": letter, "key": "done"}
+        with caplog.at_level(logging.INFO, "holdfast"):
+            found = await replayed(proxy, letter)
+        assert (found["result"], found["attempts"], found["status"]) == ("already_done", 0, 200)
         assert len(upstream.requests) == 2
         assert await listed(proxy) == []
+        metrics = await proxy.metrics()
+        name = "holdfast_dead_letter_replays_total"
+        assert metrics.total(name, route="all", result="already_done") == 1
+        assert metrics.total(name, route="all", result="succeeded") == 0
+    said = f"dead letter {letter} was not sent: its key has a result already (200), and it is gone"
+    assert said in caplog.messages
+
+
+async def test_a_result_that_is_not_good_leaves_the_letter() -> None:
+    """Nothing was sent, so it is not said that the upstream answered."""
+    async with (
+        ScriptedUpstream(usual=unavailable) as upstream,
+        running(declining(upstream, f"{KEEPS}\nidempotency: true")) as proxy,
+    ):
+        letter = await dead(proxy, KEY)
+        upstream.usual = answer(response(422))
+        async with proxy.client() as client:
+            await client.request("POST", "/pay?now=1", KEY, body=b"pay")
+        found = await replayed(proxy, letter)
+        assert (found["result"], found["error"], found["attempts"]) == ("refused", "422", 0)
+        assert found["detail"].startswith("Its key has a result already (422), so nothing was sent")
+        assert found["may_have_run"] is False
+        assert len(upstream.requests) == 2
+        assert [one["id"] for one in await listed(proxy)] == [letter]
 
 
 async def test_a_key_that_is_held_is_for_a_person_to_release() -> None:

@@ -25,10 +25,14 @@ async def shown(proxy: ServedBy, letter: str) -> dict[str, Any]:
 
 
 async def replay(
-    proxy: ServedBy, letter: str, *headers: tuple[str, str], force: bool = False
+    proxy: ServedBy,
+    letter: str,
+    *headers: tuple[str, str],
+    force: bool = False,
+    dry_run: bool = False,
 ) -> Response:
-    """Send a letter again."""
-    body = json.dumps({"headers": headers, "force": force}).encode()
+    """Send a letter again; or ask what would become of that."""
+    body = json.dumps({"headers": headers, "force": force, "dry_run": dry_run}).encode()
     async with RawClient(proxy.admin_port) as client:
         return await client.request(
             "POST", f"/dead-letters/{letter}/replay", "Host: localhost", body=body

@@ -10,6 +10,7 @@ import click
 from proxy.cli.admin_client import AdminClient, AdminResponse
 from proxy.cli.options import client_options
 from proxy.cli.render.number_format import plural, short_duration
+from proxy.cli.render.shell_command import explain_command
 from proxy.cli.untrusted_json import UntrustedJson
 
 _EXAMPLE = "\b\nExample:\n  holdfast attempts 6fd1393c602891241b8146ef-5"
@@ -17,6 +18,8 @@ _MAX_BYTES = 64 * 1024 * 1024
 """Bytes that are read: a client may have used one id for all requests that are kept."""
 _INDENT = " " * 13
 """The indentation of details, as wide as the text before each attempt."""
+_PLAIN = frozenset({"success", "recovered", "retried"})
+"""Verdicts that need no explanation."""
 
 
 def _valid_request_id(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -32,11 +35,12 @@ def _valid_request_id(ctx: click.Context, parameter: click.Parameter, value: str
 @click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
 @client_options
 def attempts(request_id: str, client: AdminClient, *, as_json: bool) -> None:
-    """Show what happened to a recent request, attempt by attempt.
+    """Show what happened to a recent request, attempt by attempt, and why.
 
-    REQUEST_ID is the X-Request-Id of its answer. The last 1000 notable requests
-    are kept: refused, failed, repeated, queued, left by their client, or
-    answered by a fallback or an earlier result.
+    REQUEST_ID is the X-Request-Id of its answer. The last line is the command that explains it:
+    paste it to see the policy, and what to write for another outcome.
+    The last 1000 notable requests are kept: refused, failed, repeated, queued, left by their
+    client, or answered by a fallback or an earlier result.
     Exit code 0: shown, 1: it is not known, or no answer, 2: wrong usage.
     """
     response = _ask(request_id, client)
@@ -80,6 +84,9 @@ def _request_lines(request: UntrustedJson) -> Iterator[str]:
         if left_out and at == len(made) // 2:
             yield f"{_INDENT}... {left_out} more ..."
         yield from _attempt(attempt)
+    command = explain_command(request)
+    if command:
+        yield f"explain: {command}"
 
 
 def _response_text(request: UntrustedJson) -> str:
@@ -93,7 +100,7 @@ def _response_text(request: UntrustedJson) -> str:
 
 
 def _attempt(attempt: UntrustedJson) -> Iterator[str]:
-    """Format an attempt: when, where and outcome; then its details."""
+    """Format an attempt: when, where and outcome; then its details, and why it was the last."""
     number, start = attempt.count("n"), short_duration(attempt.number("start_ms") or 0)
     status = attempt.number("status")
     ending = attempt.text("outcome")
@@ -106,6 +113,8 @@ def _attempt(attempt: UntrustedJson) -> Iterator[str]:
     reason = f", {attempt.text('why')}" if "why" in attempt else ""
     yield f"{f'#{number}':<4}{start:>7}  {where or 'no address'}: {ending} in {took}{reason}"
     yield _INDENT + ", ".join(_attempt_details(attempt))
+    if "meaning" in attempt and attempt.text("why") not in _PLAIN:
+        yield f"{_INDENT}{attempt.text('why')}: {attempt.text('meaning')}"
 
 
 def _attempt_details(attempt: UntrustedJson) -> Iterator[str]:

@@ -35,14 +35,20 @@ def check(files: tuple[str, ...], output: str, *, strict: bool) -> None:
     wrong usage.
     """
     require_files(files)
-    from proxy.cli.render.rate_windows import MostInWindow, most_in_windows  # noqa: PLC0415 - keeps --help fast
+    from proxy.cli.render.throttle_limits import (  # noqa: PLC0415 - keeps --help fast
+        MostAtOnce,
+        MostInWindow,
+        throttle_limits,
+    )
     from proxy.config import ConfigError, load  # noqa: PLC0415 - keeps --help fast
 
-    windows: list[MostInWindow] = []
+    limits: list[MostInWindow | MostAtOnce] = []
+    not_checked: tuple[str, ...] = ()
     try:
         loaded = load(files, os.environ)
         report, summary = loaded.report, loaded.summary
-        windows = most_in_windows(loaded.settings)
+        limits = throttle_limits(loaded.settings)
+        not_checked = loaded.not_checked
     except ConfigError as error:
         report, summary = error.report, error.report.summary()
     is_good = not (report.diagnostics if strict else report.faults)
@@ -54,13 +60,15 @@ def check(files: tuple[str, ...], output: str, *, strict: bool) -> None:
             "strict": strict,
             "summary": summary,
             "findings": [asdict(fault) for fault in report.diagnostics],
-            "windows": [asdict(window) for window in windows],
+            "windows": [asdict(limit) for limit in limits if isinstance(limit, MostInWindow)],
+            "concurrency": [asdict(limit) for limit in limits if isinstance(limit, MostAtOnce)],
+            "not_checked": not_checked,
         }
         click.echo(json.dumps(result, indent=2))
     else:
         for fault in report.diagnostics:
             click.echo(str(fault))
-        for window in windows:
-            click.echo(str(window))
+        for limit in limits:
+            click.echo(str(limit))
         click.echo(summary)
     sys.exit(0 if is_good else 1)

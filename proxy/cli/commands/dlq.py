@@ -7,14 +7,17 @@ import click
 
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import PAGE_SIZE, export_lines, list_path, request_dead_letters
-from proxy.cli.dead_letter_selection import confirm_drop, refuse_mixed_callers, select_dead_letters
+from proxy.cli.dead_letter_selection import (
+    confirm,
+    no_dead_letters,
+    refuse_mixed_callers,
+    select_dead_letters,
+)
+from proxy.cli.drop_client import drop_all, drop_one, tell_drop
 from proxy.cli.options import LINES, client_options
 from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
 from proxy.cli.replay_client import ReplayProgress
-
-_DROP_TIMEOUT = 600.0
-"""Seconds: there may be 100,000 dead letters to delete."""
 
 _EXAMPLE_ID = "18f3a2b4c5d0a1b2c3d4"
 
@@ -47,6 +50,9 @@ def _header_fields(
 
 _dead_letter_argument = click.argument("dead_letter_id", metavar="ID", callback=_valid_id)
 _route_option = click.option("--route", metavar="ROUTE", help="Only those of this route.")
+_yes_option = click.option(
+    "--yes", is_flag=True, help="With --all: do not ask; required where there is no terminal."
+)
 _plain_option = click.option("--plain", is_flag=True, help="Plain text, without colours.")
 _json_option = click.option(
     "--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged."
@@ -86,13 +92,16 @@ def list_(
 ) -> None:
     """List dead letters, the newest ones first.
 
-    "tries" are attempts used and allowed. "ran?" says whether the request may have run: maybe
-    or no; now, while it is being sent again. In a pipe text is 80 characters wide, or as COLUMNS
-    says: long names of routes are cut.
+    Times are UTC. "tries" are attempts used and allowed. "ran?" says whether the request may have
+    run: maybe or no; now, while it is being sent again. In a pipe text is 80 characters wide, or
+    as COLUMNS says: long names of routes are cut.
     """
     order = "oldest" if oldest else "newest"
     page = request_dead_letters(client, "GET", list_path(route, order=order, limit=limit))
-    render = partial(dead_letter_list, route=route, order=order)
+    if not as_json and not page.parts("letters"):
+        click.echo(no_dead_letters(client, route))
+        return
+    render = partial(dead_letter_list, order=order)
     screen_for(render, plain_text=plain, as_json=as_json).show(page.content)
 
 
@@ -104,7 +113,8 @@ def list_(
 def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient) -> None:
     """Show all of a letter: what was sent, why it failed, each attempt.
 
-    The body comes as text, or as hexadecimal digits if it is not text.
+    "explain" is the command that explains it: paste it to see the policy, and what to write for
+    another outcome. The body comes as text, or as hexadecimal digits if it is not text.
     """
     response = request_dead_letters(client, "GET", f"/dead-letters/{dead_letter_id}")
     screen_for(dead_letter_page, plain_text=plain, as_json=as_json).show(response.content)
@@ -137,6 +147,7 @@ def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient
 @click.option(
     "--dry-run", is_flag=True, help="Only say which would be sent, and which not and why."
 )
+@_yes_option
 @_plain_option
 @_json_option
 @client_options
@@ -149,16 +160,21 @@ def replay(
     caller: str | None,
     force: bool,
     dry_run: bool,
+    yes: bool,
     plain: bool,
     as_json: bool,
     client: AdminClient,
 ) -> None:
     """Send a letter again, or all of them, through the same route and its policies.
 
-    A letter is deleted when its upstream answered below 400. Else it is kept, with the new
-    attempts on record. One that may have run is not sent without --force. With --all, -H of a
-    credential goes with the letters of one caller only.
-    Exit code 0: all that were asked for are gone (or would be sent), 1: not all, 2: wrong usage.
+    A letter is deleted when its upstream answered below 400, or when its key has such a result
+    already: then nothing is sent. Else it is kept, with the new attempts on record. One that may
+    have run is not sent without --force. With --all, -H of a credential goes with the letters of
+    one caller only.
+    --all says how many letters there are, of which routes and how old, and asks. Ctrl-C stops it
+    after the letter that is being sent; it names those that were not tried.
+    Exit code 0: all that were asked for are gone (or would be sent), 1: not all, or you answered
+    no, 2: wrong usage, 130: stopped by Ctrl-C.
     """
     if (dead_letter_id is None) != everything:
         raise click.UsageError("name one letter, or write --all")
@@ -167,13 +183,18 @@ def replay(
             raise click.UsageError(f"{name} goes with --all")
     replays = ReplayProgress(headers, force, dry_run, client, plain_text=plain, as_json=as_json)
     if dead_letter_id is not None:
-        sys.exit(not replays.replay_one(dead_letter_id))
+        sys.exit(replays.replay_one(dead_letter_id))
     selected = select_dead_letters(client, route, caller)
     if not selected.dead_letters:
-        click.echo("no dead letters")
+        text = no_dead_letters(client, route) if caller is None else "no dead letters"
+        click.echo(text, err=as_json)
         return
     refuse_mixed_callers(selected, headers)
-    sys.exit(not replays.replay_all(selected.ids))
+    plan = "All will be sent again, but for those that may have run: --force sends them, too."
+    if force:
+        plan = "All will be sent again, those that may have run as well."
+    confirm(selected, plan, "Send them?", yes=yes or dry_run)
+    sys.exit(replays.replay_all(selected.ids))
 
 
 @dlq.command(
@@ -183,38 +204,41 @@ def replay(
 @click.argument("dead_letter_id", metavar="[ID]", required=False, callback=_valid_id)
 @click.option("--all", "everything", is_flag=True, help="All letters.")
 @_route_option
-@click.option("--yes", is_flag=True, help="Do not ask; required where there is no terminal.")
+@click.option("--dry-run", is_flag=True, help="Only say which would be dropped.")
+@_yes_option
 @client_options
 def drop(
     *,
     dead_letter_id: str | None,
     everything: bool,
     route: str | None,
+    dry_run: bool,
     yes: bool,
     client: AdminClient,
 ) -> None:
     """Delete a letter, or all of them. This cannot be undone: export them first.
 
-    --all shows how many there are and of which routes, and asks. Letters that arrive
-    meanwhile are kept.
-    Exit code 0: gone, 1: no such letter, it is being sent again, you answered no, or the proxy did
-    not answer, 2: wrong usage.
+    --all says how many there are, of which routes, how old, and how many may have run, and asks.
+    Letters that arrive meanwhile are kept. Ctrl-C stops it; it names those that are left. The
+    proxy's log has the id of each letter that is gone.
+    Exit code 0: gone (or would be), 1: no such letter, it is being sent again, you answered no, or
+    the proxy did not answer, 2: wrong usage, 130: stopped by Ctrl-C.
     """
     if (dead_letter_id is None) != everything:
         raise click.UsageError("name one letter, or write --all")
+    if route is not None and not everything:
+        raise click.UsageError("--route goes with --all")
     if dead_letter_id is not None:
-        request_dead_letters(client, "DELETE", f"/dead-letters/{dead_letter_id}")
-        click.echo(f"dropped {dead_letter_id}")
+        drop_one(client, dead_letter_id, dry_run=dry_run)
         return
     selected = select_dead_letters(client, route, None)
     if not selected.dead_letters:
-        click.echo("no dead letters")
+        click.echo(no_dead_letters(client, route))
         return
-    confirm_drop(selected, yes=yes)
-    which = {} if route is not None else {"all": "true"}
-    path = list_path(route, until=selected.ids[-1], **which)
-    response = request_dead_letters(client, "DELETE", path, timeout=_DROP_TIMEOUT)
-    click.echo(f"dropped {response.count('letters')}")
+    if dry_run:
+        sys.exit(tell_drop(selected))
+    confirm(selected, "All will be deleted for good: export them first.", "Drop them?", yes=yes)
+    sys.exit(drop_all(client, route, selected.ids))
 
 
 @dlq.command(epilog="\b\nExample:\n  holdfast dlq export > letters.jsonl")
@@ -222,5 +246,9 @@ def drop(
 @client_options
 def export(route: str | None, client: AdminClient) -> None:
     """Print all dead letters in full, as JSON lines, the oldest one first."""
+    is_empty = True
     for line in export_lines(client, route):
+        is_empty = False
         sys.stdout.write(line)
+    if is_empty:
+        click.echo(no_dead_letters(client, route), err=True)

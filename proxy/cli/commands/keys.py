@@ -1,6 +1,7 @@
 """``holdfast keys``: list idempotency keys, show one, or release one that is held."""
 
 import http.client
+import sys
 from datetime import datetime
 from functools import partial
 from urllib.parse import urlencode
@@ -157,16 +158,24 @@ def show(record: str, client: AdminClient) -> None:
 @keys.command(epilog=_RELEASE_EXAMPLE)
 @_record_argument
 @click.option("--force", is_flag=True, help=_FORCE)
+@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
+@click.option("--yes", is_flag=True, help="Do not ask; required where there is no terminal.")
 @client_options
-def release(record: str, client: AdminClient, *, force: bool) -> None:
+def release(record: str, client: AdminClient, *, force: bool, dry_run: bool, yes: bool) -> None:
     """Release a key: the next request with it runs, even if the first one has run.
 
-    Find out first whether the first one ran. A result that was kept is forgotten. With --force
+    Find out first whether the first one ran. It says what is known of the key, and asks. A result
+    that was kept is forgotten. With --force
     a request that is running loses its key: it sends nothing more and its result is not kept,
     but what it has sent may run. If that is not known, the key is held afterwards, and a second
     release frees it.
-    Exit code 0: done, 1: the key is not known, it is in flight, or no answer, 2: wrong usage.
+    Exit code 0: done (or would be), 1: the key is not known, it is in flight, you answered no, or
+    no answer, 2: wrong usage.
     """
+    if dry_run or not yes:
+        _confirm_release(client, record, force=force, dry_run=dry_run)
+    if dry_run:
+        return
     response = _ask(client, "DELETE", record, "?force=true" if force else "")
     click.echo(f"record: {record}")
     click.echo(f"was: {response.text('was')}")
@@ -178,6 +187,38 @@ def release(record: str, client: AdminClient, *, force: bool) -> None:
         click.echo(f"to release it, find out whether it ran, then: holdfast keys release {record}")
     else:
         click.echo("free: the next request with this key runs")
+
+
+def _confirm_release(client: AdminClient, record: str, *, force: bool, dry_run: bool) -> None:
+    """Say what a release would do, and ask on a terminal; raise if it is not to be done."""
+    shown = _ask(client, "GET", record)
+    state, lease_left = shown.text("state"), shown.number("lease_left_seconds")
+    if state == "in_flight" and not force:
+        raise click.ClickException(_in_flight(record, lease_left or 0.0))
+    text = (
+        f"{record} of route {shown.text('route')}, created {_when(shown, 'created')}, is {state}: "
+        f"{_MEANINGS.get(state, 'unknown to this version')}"
+    )
+    plan = "Released, the next request with this key runs, even if the first one has run."
+    if state == "in_flight":
+        plan = "With --force its request loses the key; what it has sent may still run."
+    if dry_run:
+        click.echo(f"{text}.\n{plan}\nNothing was released.")
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"{text}. {plan} Write --yes to do that without being asked, or --dry-run to see it."
+        )
+    click.echo(f"{text}.\n{plan}", err=True)
+    if not click.confirm("Release it?", err=True):
+        raise click.ClickException("nothing was done")
+
+
+def _in_flight(record: str, lease_left: float) -> str:
+    return (
+        f"{record} is in flight: wait for its request to end; if its owner is gone, release it "
+        f"when the lease has ended, in {long_duration(lease_left)}; or take it away with --force"
+    )
 
 
 def _ask(client: AdminClient, method: str, record: str, query: str = "") -> AdminResponse:
@@ -192,11 +233,7 @@ def _ask(client: AdminClient, method: str, record: str, query: str = "") -> Admi
                 f"and its key is free; or name another instance with --admin"
             )
         case "key_in_flight":
-            left = long_duration(response.number("lease_left_seconds") or 0.0)
-            text = (
-                f"{record} is in flight: wait for its request to end; if its owner is gone, "
-                f"release it when the lease has ended, in {left}; or take it away with --force"
-            )
+            text = _in_flight(record, response.number("lease_left_seconds") or 0.0)
         case "store":
             text = _store_is_silent(client)
         case _:

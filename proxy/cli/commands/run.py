@@ -43,17 +43,14 @@ def run(
 
     with quick_imports():
         from proxy.config import ConfigError  # noqa: PLC0415 - as below
-        from proxy.runtime.main import CannotServe, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
+        from proxy.runtime.main import CannotServe, report, serve  # noqa: PLC0415 - aiohttp takes 0.25 s
 
     try:
         status = serve(
             files, upstream=upstream, watch=watch, listen=listen, admin=admin, workers=workers
         )
-    except CannotServe as error:
-        raise click.ClickException(str(error)) from None
-    except ConfigError as error:
-        for diagnostic in error.report.diagnostics:
-            click.echo(str(diagnostic), err=True)
+    except (CannotServe, ConfigError) as error:
+        report(error)
         status = 1
     raise SystemExit(status)
 

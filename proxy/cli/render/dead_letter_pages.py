@@ -4,6 +4,7 @@ import binascii
 from collections.abc import Iterator
 
 from proxy.cli.render.number_format import short_duration
+from proxy.cli.render.shell_command import explain_command
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
@@ -11,7 +12,7 @@ _SHOWN_BODY = 64 * 1024
 _HEX_WIDTH = 16
 _COLUMNS = (
     Column("id", is_text=True, is_whole=True),
-    Column("time", is_text=True, is_whole=True),
+    Column("time (UTC)", is_text=True, is_whole=True),
     Column("route", is_text=True),
     Column("error", is_text=True),
     Column("category", is_text=True),
@@ -23,12 +24,9 @@ _COLUMNS = (
 # The list.
 
 
-def dead_letter_list(page: UntrustedJson, route: str | None, order: str) -> Page:
+def dead_letter_list(page: UntrustedJson, order: str) -> Page:
     """Return the page with a table of dead letters."""
     dead_letters = page.parts("letters")
-    if not dead_letters:
-        of_route = "" if route is None else f" of route {legible(route)}"
-        return Page([(Cell(f"no dead letters{of_route}"),)])
     title = f"Dead letters, the {order} first"
     if "next" in page:
         title = f"The {order} {len(dead_letters)} dead letters; for more use --limit, or export"
@@ -87,6 +85,8 @@ def _summary(dead_letter: UntrustedJson) -> Iterator[Line]:
     yield _labelled(
         "error", f"{dead_letter.text('error')} ({dead_letter.text('category')}{reason})", Tone.BAD
     )
+    if dead_letter.text("meaning"):
+        yield _labelled(dead_letter.text("why"), dead_letter.text("meaning"))
     if dead_letter.is_true("may_have_run"):
         yield _labelled("may have run", "maybe, find out before you send it again", Tone.WARNING)
     else:
@@ -101,6 +101,10 @@ def _summary(dead_letter: UntrustedJson) -> Iterator[Line]:
     yield _labelled("client", dead_letter.text("client"))
     if dead_letter.text("caller"):
         yield _labelled("caller", dead_letter.text("caller"))
+    command = explain_command(dead_letter)
+    if command:
+        # Above what the client sent, which could look like another one.
+        yield _labelled("explain", command)
 
 
 def _runs(dead_letter: UntrustedJson) -> Iterator[Line]:

@@ -93,6 +93,10 @@ def _ending_lines(ending: ExplainedEnding, first: str) -> Iterator[str]:
         yield f"To have it sent again{'' if len(ending.remedies) == 1 else ', one of'}:"
     for remedy in ending.remedies:
         yield from _wrapped(f"- {remedy}", "  ", "    ")
+    if ending.advice:
+        yield "No setting has it sent again. What may help:"
+    for advice in ending.advice:
+        yield from _wrapped(f"- {advice}", "  ", "    ")
 
 
 def _relevant(settings: list[Setting]) -> list[Setting]:

@@ -9,10 +9,11 @@ import click
 from proxy.cli.render.screens import has_colours
 from proxy.cli.render.tables import Cell
 
+Step = Callable[[Cell], None]
+"""Is called after each step, with what became of it."""
 
-def progress(
-    what: str, total: int, *, plain_text: bool
-) -> AbstractContextManager[Callable[[Cell], None]]:
+
+def progress(what: str, total: int, *, plain_text: bool) -> AbstractContextManager[Step]:
     """Return a context with a function to call after each step: grows a bar or prints a line."""
     if has_colours(plain_text=plain_text):
         from proxy.cli.render.colours import bar  # noqa: PLC0415 - rich may be missing
@@ -22,6 +23,6 @@ def progress(
 
 
 @contextmanager
-def _lines(total: int) -> Iterator[Callable[[Cell], None]]:
+def _lines(total: int) -> Iterator[Step]:
     numbers = count(1)
     yield lambda done: click.echo(f"{next(numbers)}/{total} {done.text}")

@@ -330,9 +330,9 @@ REPLAYS: Counted[dict[ReplayResult, int]] = Counted(
     "Replays of dead letters, by how they ended.",
     subject=DEAD_LETTER_ROUTE,
     labels=(Label("result", tuple(ReplayResult)),),
-    page="Replays of dead letters, by how they ended: gone (sent, or not sent because its key had "
-    "a result already), failed, refused by Holdfast before anything was sent, or cut off by the "
-    "end of the process.",
+    page="Replays of dead letters, by how they ended: sent and gone; not sent and gone, because "
+    "its key had a good result already; failed; refused by Holdfast before anything was sent; or "
+    "cut off by the end of the process.",
 )
 
 # The store, where it is shared.

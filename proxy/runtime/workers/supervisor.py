@@ -18,6 +18,7 @@ from proxy.observe.metrics.families import WORKER_RESTARTS
 from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
+from proxy.policy.explain_command import ExplainContext
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.bind import BoundAddresses
 from proxy.runtime.workers.operations import operations_of
@@ -168,6 +169,10 @@ class Supervisor:
     def config(self) -> dict[str, object]:
         """Return the configuration in force, secrets masked."""
         return self._loaded.effective
+
+    def explain_context(self) -> ExplainContext:
+        """Return the configuration in force, as far as requests are explained by it."""
+        return self._loaded.explain_context()
 
     async def reload(self) -> Reloaded:
         """Read the configuration again and have all workers apply it, or leave all as it is."""

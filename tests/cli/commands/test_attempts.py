@@ -3,6 +3,10 @@
 import asyncio
 import json
 import re
+import shlex
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +17,7 @@ from tests.support import (
     RunningProxy,
     ScriptedUpstream,
     answer,
+    hang,
     hang_up,
     ok,
     one_route,
@@ -21,10 +26,11 @@ from tests.support import (
     running,
 )
 from tests.support.ports import refusing_port
-from tests.support.upstream import reset
+from tests.support.upstream import Behaviour, reset
 
 FAST = "retry: {backoff: {base: 1ms}}"
 ID = "X-Request-Id: order-4711"
+ROOT = Path(__file__).parents[3]
 TIME = r"[\d.]+m?s"
 
 
@@ -39,10 +45,12 @@ async def attempts(*arguments: str, **environ: str) -> tuple[int, str, str]:
 
 
 async def story(proxy: RunningProxy) -> list[str]:
-    """What it says of the request."""
+    """What it says of the request, before the command that explains it."""
     code, out, err = await attempts("order-4711", "--admin", url_of(proxy))
     assert (code, err) == (0, "")
-    return out.splitlines()
+    *said, command = out.splitlines()
+    assert command.startswith("explain: holdfast explain -c ")
+    return said
 
 
 async def error_line(*arguments: str, **environ: str) -> str:
@@ -102,6 +110,22 @@ async def test_what_could_not_be_reached() -> None:
         rf"#1 +{TIME}  scripted 127.0.0.1:{port}: connect in {TIME}",
         " {13}nothing was sent",
     )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "meaning"),
+    [
+        (answer(response(503)), "not_repeatable: it may have run, and may not run twice"),
+        (hang_up, "not_repeatable: it may have run, and may not run twice"),
+        (answer(response(500)), "not_retryable_status: retry.on does not name this status"),
+    ],
+)
+async def test_the_reason_comes_with_what_it_means(outcome: Behaviour, meaning: str) -> None:
+    async with ScriptedUpstream(outcome) as upstream, running(one_route(upstream, FAST)) as proxy:
+        async with proxy.client() as client:
+            await client.request("POST", "/pay", ID, body=b"5")
+        said = await story(proxy)
+    assert said[-1] == " " * 13 + meaning
 
 
 async def test_a_hint_and_a_place_in_queue() -> None:
@@ -203,6 +227,121 @@ async def test_json_is_what_the_listener_says() -> None:
 async def test_help_says_how_many_are_kept() -> None:
     _, out, _ = await attempts("--help")
     assert f"The last {LONGEST} notable requests" in out
+
+
+# The command that explains it.
+
+
+async def explain_line(*arguments: str) -> str:
+    """Return the last line, which is to be pasted into a shell."""
+    _, out, _ = await attempts(*arguments)
+    return out.splitlines()[-1].removeprefix("explain: ")
+
+
+async def pasted(command: str, folder: Path) -> str:
+    """Return what a shell prints that is given *command* in *folder*."""
+    # The program of this environment; a function is found before any other of that name.
+    program = shlex.join([sys.executable, "-m", "proxy"])
+    script = f'holdfast() {{ PYTHONPATH={shlex.quote(str(ROOT))} {program} "$@"; }}\n{command}\n'
+    shell = await asyncio.create_subprocess_exec(
+        "sh", stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=folder
+    )
+    out, _ = await shell.communicate(script.encode())
+    return out.decode()
+
+
+async def test_the_command_can_be_pasted_whatever_the_client_sent(tmp_path: Path) -> None:
+    """A client chooses the path; it must not get a word into an operator's shell."""
+    route = f"{FAST}\nidempotency: {{required: true}}"
+    evil = "/$(touch${IFS}ran)`touch${IFS}ran`;touch${IFS}ran;'|touch${IFS}ran|\"&%0d!!~*"
+    async with (
+        ScriptedUpstream(answer(response(503))) as upstream,
+        running(one_route(upstream, route)) as proxy,
+        proxy.client() as client,
+    ):
+        given = await client.request(
+            "POST", f"{evil}?card=4242", ID, "Idempotency-Key: s3cret", body=b"5"
+        )
+        assert given.status == 400  # an encoded CR gets no further
+        evil = evil.replace("%0d", "")
+        await client.request("POST", f"{evil}?card=4242", ID, "Idempotency-Key: s3cret", body=b"5")
+        command = await explain_line("order-4711", "--admin", url_of(proxy))
+        assert "s3cret" not in command
+        assert "4242" not in command
+        said = await pasted(command, tmp_path)
+    assert f"POST {evil}\n" in said
+    assert "  1. 503: not_repeatable (it may have run, and may not run twice)\n" in said
+    assert "To have it sent again, one of:\n" in said
+    assert not list(tmp_path.iterdir())  # noqa: ASYNC240 - a look into an empty folder
+
+
+LARGE = b"x" * 70_000
+KEYED = ("Idempotency-Key: k",)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "body", "script", "last"),
+    [
+        ("GET", (), b"", [hang_up, answer(response(503)), answer(ok())], "recovered"),
+        ("GET", (), b"", [reset] * 3, "attempts_exhausted"),
+        ("GET", (), b"", [answer(response(500))], "not_retryable_status"),
+        ("POST", (), b"5", [hang_up], "not_repeatable"),
+        ("POST", KEYED, b"5", [hang_up, answer(ok())], "recovered"),
+        ("PUT", (), LARGE, [answer(response(503))], "body_too_large"),
+        ("GET", (), b"", [answer(response(503, b"", "Retry-After: 90"))], "hint_too_long"),
+        ("GET", (), b"", [answer(response(503, b"", "X-Should-Retry: false"))], "server_said_no"),
+        (
+            "POST",
+            KEYED,
+            b"5",
+            [answer(response(503, b"", "Idempotent-Replayed: true"))],
+            "final_answer",
+        ),
+        ("GET", ("Holdfast-Timeout: 20ms",), b"", [hang], "deadline"),
+    ],
+)
+async def test_the_command_comes_to_the_same_verdicts(
+    method: str, fields: tuple[str, ...], body: bytes, script: list[Behaviour], last: str
+) -> None:
+    async with (
+        ScriptedUpstream() as upstream,
+        running(
+            one_route(upstream, f"{FAST}\nbuffer: 64KiB", options="honours_key: true")
+        ) as proxy,
+        proxy.client() as client,
+    ):
+        upstream.script(*script)
+        await client.request(method, "/pay", ID, *fields, body=body)
+        _, out, _ = await attempts("order-4711", "--json", "--admin", url_of(proxy))
+        (told,) = json.loads(out)["requests"]
+        arguments = ["explain", *told["explain"], "--json"]
+        result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    verdicts = [attempt["why"] for attempt in told["attempts"]]
+    assert verdicts[-1] == last
+    explained = json.loads(result.stdout)["attempts"]
+    assert len(explained) == len(verdicts)
+    for verdict, attempt in zip(verdicts, explained, strict=True):
+        assert verdict in attempt["why"]
+    meaning = dict(zip(explained[-1]["why"], explained[-1]["meaning"], strict=True))
+    assert meaning[last] == told["attempts"][-1]["meaning"]
+
+
+@pytest.mark.parametrize("evil", ["a\x1b[2J", "a\nb", "a\u202eb"])
+async def test_what_cannot_be_seen_is_not_offered_for_pasting(evil: str) -> None:
+    content = {"method": "GET", "path": "/", "attempts": [], "explain": ["-c", evil, "GET", "/"]}
+    body = json.dumps({"request_id": "x", "requests": [content]}).encode()
+    async with ScriptedUpstream(answer(response(200, body))) as stranger:
+        _, out, _ = await attempts("x", "--admin", stranger.url)
+    assert "explain" not in out
+
+
+async def test_a_stranger_cannot_choose_the_command() -> None:
+    content = {"explain": ["; reboot", "$(reboot)", "it's"]}
+    body = json.dumps({"request_id": "x", "requests": [content]}).encode()
+    async with ScriptedUpstream(answer(response(200, body))) as stranger:
+        command = await explain_line("x", "--admin", stranger.url)
+    assert shlex.split(command) == ["holdfast", "explain", "; reboot", "$(reboot)", "it's"]
+    assert command.startswith("holdfast explain '; reboot' '$(reboot)' ")
 
 
 # What goes wrong.

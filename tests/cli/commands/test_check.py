@@ -8,6 +8,7 @@ from proxy import __version__
 from proxy.cli import main
 
 GOOD = "upstreams: {a: 'http://127.0.0.1:1'}\nroutes: [{name: a, match: /**, upstream: a}]\n"
+OK = "ok (1 route, 1 upstream); not checked: whether upstreams answer and addresses are free"
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def run(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, st
 
 def test_a_good_file(folder: Path) -> None:
     (folder / "holdfast.yaml").write_text(GOOD)
-    assert run("check", "-c", "holdfast.yaml") == (0, "holdfast.yaml: ok (1 route, 1 upstream)\n")
+    assert run("check", "-c", "holdfast.yaml") == (0, f"holdfast.yaml: {OK}\n")
 
 
 def test_warnings_alone_are_good(folder: Path) -> None:
@@ -33,7 +34,8 @@ def test_warnings_alone_are_good(folder: Path) -> None:
         (
             "holdfast.yaml:3:12: policies.p: warning: no route uses it, write policy: p in a route "
             "or remove it\n"
-            "holdfast.yaml: ok (1 route, 1 upstream), 1 warning\n"
+            "holdfast.yaml: ok (1 route, 1 upstream), 1 warning; not checked: whether upstreams "
+            "answer and addresses are free\n"
         ),
     )
 
@@ -86,8 +88,8 @@ def test_several_files_and_the_environment(folder: Path) -> None:
     (folder / "base.yaml").write_text(GOOD + "listen: 80\n")
     (folder / "site.yaml").write_text("listen: ${LISTEN}\n")
     assert run(
-        "check", "-c", "base.yaml", "-c", "site.yaml", environ={"LISTEN": "127.0.0.1:1"}
-    ) == (0, "base.yaml, site.yaml: ok (1 route, 1 upstream)\n")
+        "check", "-c", "base.yaml", "-c", "site.yaml", environ={"LISTEN": "127.0.0.1:2"}
+    ) == (0, f"base.yaml, site.yaml: {OK}\n")
 
 
 def test_for_programs(folder: Path) -> None:
@@ -110,6 +112,8 @@ def test_for_programs(folder: Path) -> None:
             }
         ],
         "windows": [],
+        "concurrency": [],
+        "not_checked": [],
     }
 
 
@@ -137,17 +141,41 @@ def test_the_most_in_one_window(folder: Path, store: str, used: tuple[int, int, 
     status, output = run("check", "-c", "holdfast.yaml")
     assert status == 0
     a, b, c = used
+    both = "upstreams answer" if store == "memory" else "upstreams and the store answer"
+    last = (
+        "holdfast.yaml: ok (1 route, 1 upstream), 1 warning; not checked: whether "
+        f"{both} and addresses are free"
+    )
     assert output.replace(" can be used", "").splitlines()[-4:] == [
         f"throttle of upstream a: at most 14 in any 1s; {a}% of 10/s",
         f"throttle of upstream a: at most 5004 in any 1h; {b}% of 5000/h",
         f"throttle of route search: at most 20 in any 1s for each client_ip; {c}% of 20/s",
-        "holdfast.yaml: ok (1 route, 1 upstream), 1 warning",
+        last,
     ]
     windows = json.loads(run("check", "-c", "holdfast.yaml", "--format", "json")[1])["windows"]
     assert [(window["of"], window["most"]) for window in windows] == [
         ("upstream a", 14),
         ("upstream a", 5004),
         ("route search", 20),
+    ]
+
+
+def test_the_most_at_a_time(folder: Path) -> None:
+    (folder / "holdfast.yaml").write_text(
+        "upstreams: {a: {urls: ['http://127.0.0.1:1'], throttle: {concurrency: 50}}}\n"
+        "routes: [{name: b, match: /**, upstream: a,\n"
+        "          throttle: {rate: 5/s, concurrency: 3, key: client_ip}}]\n"
+    )
+    assert run("check", "-c", "holdfast.yaml")[1].splitlines()[:-1] == [
+        "throttle of upstream a: at most 50 at a time",
+        "throttle of route b: at most 5 in any 1s for each client_ip; 97% of 5/s can be used",
+        "throttle of route b: at most 3 at a time for each client_ip",
+    ]
+    report = json.loads(run("check", "-c", "holdfast.yaml", "--format", "json")[1])
+    assert [window["rate"] for window in report["windows"]] == ["5/s"]
+    assert report["concurrency"] == [
+        {"of": "upstream a", "most": 50, "key": ""},
+        {"of": "route b", "most": 3, "key": "client_ip"},
     ]
 
 

@@ -2,16 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+import shlex
 
 import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.dead_letter import Missing
-from tests.cli.terminal import ESCAPE, HOLDFAST, WITHOUT_RICH, Ended, on_terminal
+from tests.cli.dlq import (
+    CONFIG,
+    FIRST,
+    SECOND,
+    UNSET,
+    dlq,
+    failing_posts,
+    on_a_terminal,
+    put,
+)
+from tests.cli.terminal import ESCAPE, WITHOUT_RICH
 from tests.support import (
-    RunningProxy,
     ScriptedUpstream,
     answer,
     hang_up,
@@ -23,47 +32,42 @@ from tests.support import (
 from tests.support.letters import letter
 from tests.support.ports import refusing_port
 
-CONFIG = one_route("http://127.0.0.1:9", "dead_letter: true")
-FIRST, SECOND = letter(1).id, letter(2).id
-UNSET = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
-
-
-async def dlq(proxy: RunningProxy, *arguments: str) -> tuple[int, str, str]:
-    """Return the exit code, standard output and standard error."""
-    url = f"http://127.0.0.1:{proxy.admin_port}"
-    result = await asyncio.to_thread(
-        CliRunner().invoke, main, ["dlq", *arguments, "--admin", url], env=UNSET
-    )
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.stdout, result.stderr
-
-
-async def on_a_terminal(
-    proxy: RunningProxy, *arguments: str, program: Sequence[str] = HOLDFAST, **environ: str
-) -> Ended:
-    """Return what the command prints on a terminal of 80 columns."""
-    url = f"http://127.0.0.1:{proxy.admin_port}"
-    ended = await on_terminal([*program, "dlq", *arguments, "--admin", url], environ)
-    assert ended.status == 0, ended.text
-    return ended
-
-
-async def put(proxy: RunningProxy) -> None:
-    """Three letters: one that did not run, one that may have, one without a body."""
-    await proxy.app._dead_letters.keep(letter(1))
-    await proxy.app._dead_letters.keep(letter(2, route="charges", may_have_run=True))
-    await proxy.app._dead_letters.keep(letter(3, missing=Missing.TOO_LARGE, body=b""))
-
-
 # Looking.
 
 
-async def test_an_empty_list_says_so() -> None:
+EMPTY = [("list",), ("replay", "--all"), ("drop", "--all")]
+
+
+@pytest.mark.parametrize("command", EMPTY)
+async def test_an_empty_list_says_so(command: tuple[str, ...]) -> None:
     async with running(CONFIG) as proxy:
-        assert await dlq(proxy, "list") == (0, "no dead letters\n", "")
-        assert await dlq(proxy, "list", "--route", "x") == (0, "no dead letters of route x\n", "")
-        assert await dlq(proxy, "replay", "--all") == (0, "no dead letters\n", "")
-        assert await dlq(proxy, "export") == (0, "", "")
+        assert await dlq(proxy, *command) == (0, "no dead letters\n", "")
+        of_route = (0, "no dead letters of route all\n", "")
+        assert await dlq(proxy, *command, "--route", "all") == of_route
+        unknown = (1, "", "Error: no route is called al, and no dead letter is of one")
+        status, out, err = await dlq(proxy, *command, "--route", "al")
+        assert (status, out, err.partition(",")[0]) == (*unknown[:2], unknown[2].partition(",")[0])
+        assert err.endswith("did you mean all?\n")
+        _, _, err = await dlq(proxy, *command, "--route", "qqq\x1b")
+        assert err == "Error: no route is called qqq?, and no dead letter is of one\n"
+        assert await dlq(proxy, "export") == (0, "", "no dead letters\n")
+        assert (await dlq(proxy, "export", "--route", "al"))[0] == 1
+        status, out, _ = await dlq(proxy, "list", "--route", "al", "--json")
+        assert (status, json.loads(out)) == (0, {"letters": [], "next": None})
+
+
+@pytest.mark.parametrize("command", EMPTY)
+async def test_where_no_route_keeps_letters_it_says_so(command: tuple[str, ...]) -> None:
+    async with running(one_route("http://127.0.0.1:9")) as proxy:
+        _, out, _ = await dlq(proxy, *command)
+        assert out == (
+            "no dead letters: no route keeps any, write dead_letter: true in a route to change "
+            "that\n"
+        )
+        _, out, _ = await dlq(proxy, *command, "--route", "all")
+        assert out == (
+            "no dead letters of route all: it keeps none, write dead_letter: true in it\n"
+        )
 
 
 async def test_list() -> None:
@@ -74,7 +78,7 @@ async def test_list() -> None:
             0,
             [
                 "Dead letters, the newest first",
-                "id                    time         route    error  category   tries  ran?",
+                "id                    time (UTC)   route    error  category   tries  ran?",
                 f"{letter(3).id}  10-02 07:06  all      503    transient    1/3  no",
                 f"{SECOND}  10-02 07:06  charges  503    transient    1/3  maybe",
                 f"{FIRST}  10-02 07:06  all      503    transient    1/3  no",
@@ -139,6 +143,7 @@ async def test_show() -> None:
             f"id: {FIRST}",
             "state: waiting",
             "error: 503 (transient, attempts_exhausted)",
+            "attempts_exhausted: it was the last attempt",
             "may have run: maybe, find out before you send it again",
             f"key: holdfast keys show {'5f' * 16}",
             "POST /charges?a=b",
@@ -152,6 +157,26 @@ async def test_show() -> None:
         assert "\x1b" not in out
         _, out, _ = await dlq(proxy, "show", FIRST, "--json")
         assert json.loads(out)["id"] == FIRST
+
+
+async def test_show_has_the_command_that_explains_it() -> None:
+    async with (
+        ScriptedUpstream(usual=hang_up) as upstream,
+        running(one_route(upstream, "dead_letter: true\nretry: true")) as proxy,
+    ):
+        key = ("Idempotency-Key: s3cret", "Authorization: Bearer s3cret")
+        (one,) = await failing_posts(proxy, 1, *key)
+        _, out, _ = await dlq(proxy, "show", one)
+        above = out.partition("\nPOST /pay\n")[0]
+        assert "not_repeatable: it may have run, and may not run twice" in above
+        (command,) = [line for line in above.splitlines() if line.startswith("explain: ")]
+        _, program, *arguments = shlex.split(command)
+        assert arguments[0] == "explain"
+        assert arguments[3:] == ["POST", "/pay", "-H", "Idempotency-Key: KEY", "--outcome", "reset"]
+        explained = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+        assert program == "holdfast"
+    assert "  1. reset: not_repeatable (it may have run, and may not run twice)" in explained.output
+    assert "To have it sent again, one of:" in explained.output
 
 
 async def test_show_of_a_body_that_is_no_text() -> None:
@@ -179,41 +204,12 @@ async def test_drop() -> None:
         assert await dlq(proxy, *drop_all) == (0, "no dead letters\n", "")
 
 
-async def test_a_script_has_to_say_that_it_means_all() -> None:
-    async with running(CONFIG) as proxy:
-        await put(proxy)
-        status, out, err = await dlq(proxy, "drop", "--all")
-        assert (status, out) == (2, "")
-        assert "3 dead letters (all: 2, charges: 1) would be deleted for good: write --yes" in err
-        assert len(await proxy.app._dead_letters.page()) == 3
-
-
-@pytest.mark.parametrize(("typed", "left"), [(b"y\n", 0), (b"n\n", 3), (b"\n", 3)])
-async def test_a_terminal_is_asked(typed: bytes, left: int) -> None:
-    async with running(CONFIG) as proxy:
-        await put(proxy)
-        url = f"http://127.0.0.1:{proxy.admin_port}"
-        command = [*HOLDFAST, "dlq", "drop", "--all", "--admin", url]
-        ended = await on_terminal(command, typed=typed)
-        assert "3 dead letters (all: 2, charges: 1) will be deleted for good." in ended.text
-        assert "Drop them? [y/N]" in ended.text
-        assert ("dropped 3" if not left else "nothing was dropped") in ended.text
-        assert (ended.status == 0) == (left == 0)
-        assert len(await proxy.app._dead_letters.page()) == left
-
-
 async def test_export() -> None:
     async with running(CONFIG) as proxy:
         await put(proxy)
         status, out, _ = await dlq(proxy, "export", "--route", "all")
         assert status == 0
         assert [json.loads(line)["id"] for line in out.splitlines()] == [FIRST, letter(3).id]
-
-
-async def failing_posts(proxy: RunningProxy, count: int, *fields: str) -> list[str]:
-    async with proxy.client() as client:
-        answers = [await client.request("POST", "/pay", *fields, body=b"p") for _ in range(count)]
-    return [given.get("Holdfast-Dead-Letter") or "" for given in answers]
 
 
 async def test_replay_of_one() -> None:
@@ -253,102 +249,6 @@ async def test_what_may_have_run_is_not_sent_without_force() -> None:
         assert (await dlq(proxy, "replay", one, "--force"))[0] == 0
 
 
-async def test_replay_of_all() -> None:
-    async with (
-        ScriptedUpstream(usual=answer(response(429))) as upstream,
-        running(one_route(upstream, "dead_letter: true")) as proxy,
-    ):
-        ids = await failing_posts(proxy, 3)
-        upstream.usual = hang_up
-        ids += await failing_posts(proxy, 1)
-        upstream.usual = answer(ok())
-        upstream.script(answer(ok()), answer(response(404)))
-        status, out, _ = await dlq(proxy, "replay", "--all", "--route", "all")
-        lines = out.splitlines()
-        assert status == 1
-        assert lines[0] == f"1/4 {ids[0]} sent, the upstream answered 200"
-        assert lines[1].startswith(f"2/4 {ids[1]} failed: 404: ")
-        assert lines[2] == f"3/4 {ids[2]} sent, the upstream answered 200"
-        assert lines[3].startswith(f"4/4 {ids[3]} not sent: it may have run")
-        assert lines[4] == "2 of 4 letters deleted, 2 kept"
-        status, out, _ = await dlq(proxy, "replay", "--all", "--force", "--json")
-        assert status == 0
-        assert [json.loads(line)["id"] for line in out.splitlines()] == [ids[1], ids[3]]
-        assert len(upstream.requests) == 4 + 3 + 2
-
-
-async def test_a_dry_run_says_which_would_be_sent_and_sends_nothing() -> None:
-    async with (
-        ScriptedUpstream(usual=answer(response(429))) as upstream,
-        running(one_route(upstream, "dead_letter: true")) as proxy,
-    ):
-        (good,) = await failing_posts(proxy, 1)
-        upstream.usual = hang_up
-        (ran,) = await failing_posts(proxy, 1)
-        await proxy.app._dead_letters.keep(letter(8, missing=Missing.TOO_LARGE, body=b""))
-        await proxy.app._dead_letters.keep(letter(9, route="gone"))
-        status, out, _ = await dlq(proxy, "replay", "--all", "--dry-run")
-        lines = out.splitlines()
-        assert status == 1
-        assert lines[0] == f"1/4 {good} would be sent"
-        assert lines[1].startswith(f"2/4 {ran} would not be sent: it may have run; find out")
-        assert lines[2].startswith(f"3/4 {letter(8).id} would not be sent: Its body was not kept")
-        assert lines[3].startswith(f"4/4 {letter(9).id} would not be sent: The route that it came")
-        assert lines[4] == "1 of 4 would be sent, 3 would not; nothing was sent"
-        status, out, _ = await dlq(proxy, "replay", "--all", "--dry-run", "--force", "--json")
-        results = [json.loads(line) for line in out.splitlines()]
-        assert [one.get("result") for one in results] == ["would_be_sent"] * 2 + [None] * 2
-        status, out, _ = await dlq(proxy, "replay", good, "--dry-run")
-        assert (status, out) == (0, "would be sent\n")
-        assert len(upstream.requests) == 2
-        assert {one.replays for one in await proxy.app._dead_letters.page()} == {0}
-
-
-async def test_one_credential_is_for_the_letters_of_one_caller() -> None:
-    async with (
-        ScriptedUpstream(usual=answer(response(429))) as upstream,
-        running(
-            one_route(upstream, "dead_letter: true\nidempotency: {scope: [header:X-Tenant]}")
-        ) as proxy,
-    ):
-        await failing_posts(proxy, 2, "Authorization: Bearer a")
-        await failing_posts(proxy, 1, "Authorization: Bearer b")
-        await failing_posts(proxy, 1)
-        callers = [one.caller for one in await proxy.app._dead_letters.page()]
-        upstream.usual = answer(ok())
-        seen = len(upstream.requests)
-        for field in ("authorization: Bearer a", "X-Tenant: acme"):
-            for more in ((), ("--dry-run",), ("--force",)):
-                status, out, err = await dlq(proxy, "replay", "--all", "-H", field, *more)
-                assert (status, out) == (2, "")
-                assert "with the letters of 3 callers" in err
-                assert f"{callers[0]}: 2" in err
-                assert "none: 1" in err
-                assert "add --caller ID" in err
-                assert "Bearer a" not in err
-        assert len(upstream.requests) == seen
-        credential = ("-H", "Authorization: Bearer b")
-        one_caller = ("replay", "--all", "--caller", callers[2])
-        assert (await dlq(proxy, *one_caller, *credential))[0] == 0
-        assert [sent.get("Authorization") for sent in upstream.requests[seen:]] == ["Bearer b"]
-        assert (await dlq(proxy, "replay", "--all", "--caller", "none"))[0] == 0
-        assert (await dlq(proxy, "replay", "--all", "--caller", "x"))[1] == "no dead letters\n"
-        # Those that are left are of one caller.
-        status, _, _ = await dlq(proxy, "replay", "--all", "-H", "Authorization: Bearer a")
-        assert status == 0
-
-
-async def test_any_other_field_is_for_all() -> None:
-    async with (
-        ScriptedUpstream(usual=answer(response(429))) as upstream,
-        running(one_route(upstream, "dead_letter: true")) as proxy,
-    ):
-        await failing_posts(proxy, 1, "Authorization: Bearer a")
-        await failing_posts(proxy, 1, "Authorization: Bearer b")
-        upstream.usual = answer(ok())
-        assert (await dlq(proxy, "replay", "--all", "-H", "X-Replayed-By: me"))[0] == 0
-
-
 async def test_a_letter_whose_key_has_a_result_is_not_said_to_be_sent() -> None:
     async with (
         ScriptedUpstream(usual=answer(response(429))) as upstream,
@@ -377,18 +277,6 @@ async def test_a_letter_that_was_refused_says_that_nothing_was_sent() -> None:
         )
 
 
-async def test_a_terminal_gets_a_bar() -> None:
-    async with (
-        ScriptedUpstream(usual=answer(response(429))) as upstream,
-        running(one_route(upstream, "dead_letter: true")) as proxy,
-    ):
-        await failing_posts(proxy, 3)
-        upstream.usual = answer(ok())
-        said = (await on_a_terminal(proxy, "replay", "--all")).uncoloured
-        assert "100%" in said
-        assert "3 of 3 letters deleted, 0 kept" in said
-
-
 # Mistakes.
 
 
@@ -402,6 +290,7 @@ async def test_a_terminal_gets_a_bar() -> None:
         (("replay", FIRST, "--caller", "a"), "--caller goes with --all"),
         (("replay", FIRST, "-H", "s3cret"), "write 'Name: value'"),
         (("drop",), "name one letter, or write --all"),
+        (("drop", FIRST, "--route", "a"), "--route goes with --all"),
         (("list", "--limit", "0"), "--limit"),
     ],
 )

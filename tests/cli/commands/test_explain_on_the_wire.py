@@ -99,7 +99,7 @@ SETUPS = {
         scripts=("403 200", "403:retry-after-ms=20 200"),
     ),
     "attempts that time out": Setup(
-        f"timeout: 400ms\nretry: {{attempt_timeout: 90ms, {QUICK}}}",
+        f"timeout: 5s\nretry: {{attempt_timeout: 90ms, {QUICK}}}",
         scripts=("timeout 200", "timeout timeout timeout", "503 timeout 200"),
     ),
     "no time": Setup(

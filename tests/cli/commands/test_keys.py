@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.idempotency.record import ClaimAnswer, RecordState
+from tests.cli.terminal import HOLDFAST, on_terminal
 from tests.support import (
     Response,
     RunningProxy,
@@ -37,8 +38,9 @@ DATE = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 async def keys(*arguments: str, **environ: str) -> tuple[int, str, str]:
     """Return the exit code, standard output and standard error."""
     unset = {"HOLDFAST_ADMIN": None, "HOLDFAST_ADMIN_TOKEN": None}
+    yes = ["--yes"] if arguments[:1] == ("release",) else []
     result = await asyncio.to_thread(
-        CliRunner().invoke, main, ["keys", *arguments], env={**unset, **environ}
+        CliRunner().invoke, main, ["keys", *arguments, *yes], env={**unset, **environ}
     )
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result.exit_code, result.stdout, result.stderr
@@ -325,3 +327,49 @@ async def test_help_has_an_example(command: str) -> None:
     status, out, _ = await keys(command, "--help")
     assert status == 0
     assert f"Example:\n    holdfast keys {command} {RECORD}\n" in out
+
+
+# It asks first.
+
+
+async def unasked(*arguments: str) -> tuple[int, str, str]:
+    """A release without --yes, where there is no terminal."""
+    command = ["keys", "release", RECORD, *arguments]
+    result = await asyncio.to_thread(CliRunner().invoke, main, command)
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_a_release_wants_yes_where_there_is_no_terminal() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, RecordState.HELD)
+        status, out, err = await unasked("--admin", url_of(proxy))
+        assert (status, out) == (2, "")
+        told = " ".join(err.split())
+        assert re.search(rf"{RECORD} of route \S+, created {DATE}, .* ago, is held: it may", told)
+        assert "Released, the next request with this key runs, even if the first one has" in told
+        assert "Write --yes to do that without being asked, or --dry-run" in told
+        status, out, _ = await unasked("--admin", url_of(proxy), "--dry-run")
+        assert (status, out.splitlines()[-1]) == (0, "Nothing was released.")
+        assert (await keys("show", RECORD, "--admin", url_of(proxy)))[0] == 0
+
+
+@pytest.mark.parametrize(("typed", "is_free"), [(b"y\n", True), (b"n\n", False)])
+async def test_a_terminal_is_asked(typed: bytes, *, is_free: bool) -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, RecordState.HELD)
+        command = [*HOLDFAST, "keys", "release", RECORD, "--admin", url_of(proxy)]
+        ended = await on_terminal(command, typed=typed)
+        assert "Release it? [y/N]" in ended.text
+        assert (ended.status == 0) == is_free
+        assert ("nothing was done" in ended.text) != is_free
+        assert ((await keys("show", RECORD, "--admin", url_of(proxy)))[0] == 1) == is_free
+
+
+async def test_a_key_in_flight_is_not_asked_about_without_force() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, RecordState.IN_FLIGHT)
+        status, _, err = await unasked("--admin", url_of(proxy))
+        assert (status, f"{RECORD} is in flight: wait for its request" in err) == (1, True)
+        status, out, _ = await unasked("--admin", url_of(proxy), "--force", "--dry-run")
+        assert status == 0
+        assert "With --force its request loses the key; what it has sent may still run." in out

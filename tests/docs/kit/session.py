@@ -129,7 +129,9 @@ class Session:
 
     def port(self, shown: int) -> int:
         """The real port in place of the one that a page shows."""
-        return self._ports.setdefault(shown, free_port())
+        if shown not in self._ports:
+            self._ports[shown] = free_port()
+        return self._ports[shown]
 
     def real(self, text: str) -> str:
         return _PORT.sub(lambda found: str(self.port(int(found[0]))), text)
