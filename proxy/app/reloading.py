@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from proxy.admin.process import Reloaded
 from proxy.config import CheckReport, Loaded
-from proxy.config.changes import ConfigChange, changes_between, renamed_routes
+from proxy.config.changes import Change, changes_between, renamed_routes
 from proxy.policy.settings import Settings
 
 _log = logging.getLogger("holdfast")
@@ -39,7 +39,7 @@ def faulty(report: CheckReport) -> Reloaded:
     return refused([*map(str, report.faults)], [*map(str, report.warnings)])
 
 
-def _summary(changes: list[ConfigChange], *, has_file: bool) -> str:
+def _summary(changes: list[Change], *, has_file: bool) -> str:
     if not changes:
         return "nothing changed" if has_file else "nothing changed, there is no file to read"
     named = [f"{change.path} ({change.kind})" for change in changes[:_MOST_NAMED]]

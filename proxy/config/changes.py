@@ -23,7 +23,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChange:
+class Change:
     """A key that differs. Only a changed one has values: they fit into JSON."""
 
     path: str
@@ -40,7 +40,7 @@ class ConfigChange:
         return content
 
 
-def changes_between(before: Loaded, after: Loaded) -> list[ConfigChange]:
+def changes_between(before: Loaded, after: Loaded) -> list[Change]:
     """Return every difference, in the order of the new configuration."""
     one, other = (_by_name(loaded.effective) for loaded in (before, after))
     # Mostly no hidden value has changed, and then what is equal need not be walked through.
@@ -49,7 +49,7 @@ def changes_between(before: Loaded, after: Loaded) -> list[ConfigChange]:
     routes, now = (list(_mapping(shown.get("routes"))) for shown in (one, other))
     both = set(routes) & set(now)
     if [name for name in routes if name in both] != [name for name in now if name in both]:
-        found.append(ConfigChange("routes", ChangeKind.REORDERED))
+        found.append(Change("routes", ChangeKind.REORDERED))
     return found
 
 
@@ -88,7 +88,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 def _compare(
     path: _Path, before: object, after: object, hidden: HiddenValues, hidden_now: HiddenValues
-) -> Iterator[ConfigChange]:
+) -> Iterator[Change]:
     if not hidden and not hidden_now and before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
@@ -96,10 +96,10 @@ def _compare(
         for key in (*after, *(key for key in before if key not in after)):
             below = (*path, str(key))
             if key not in before:
-                yield ConfigChange(".".join(below), ChangeKind.ADDED)
+                yield Change(".".join(below), ChangeKind.ADDED)
             elif key not in after:
-                yield ConfigChange(".".join(below), ChangeKind.REMOVED)
+                yield Change(".".join(below), ChangeKind.REMOVED)
             else:
                 yield from _compare(below, before[key], after[key], hidden, hidden_now)
     elif before != after or hidden.get(path) != hidden_now.get(path):
-        yield ConfigChange(".".join(path), ChangeKind.CHANGED, before, after)
+        yield Change(".".join(path), ChangeKind.CHANGED, before, after)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import Loaded, load
-from proxy.config.changes import ConfigChange, ChangeKind, changes_between, renamed_routes
+from proxy.config.changes import Change, ChangeKind, changes_between, renamed_routes
 
 BASE = """
 admin_token: ${TOKEN:-first}
@@ -43,7 +43,7 @@ class Loader:
         pytest.param(
             "retry: true",
             "retry: {attempts: 5}",
-            [ConfigChange("routes.one.retry.attempts", CHANGED, 3, 5)],
+            [Change("routes.one.retry.attempts", CHANGED, 3, 5)],
             id="a value",
         ),
         pytest.param(
@@ -55,36 +55,36 @@ class Loader:
         pytest.param(
             "127.0.0.1:2",
             "127.0.0.1:3",
-            [ConfigChange("upstreams.b.urls", CHANGED, ["http://127.0.0.1:2"], ["http://127.0.0.1:3"])],
+            [Change("upstreams.b.urls", CHANGED, ["http://127.0.0.1:2"], ["http://127.0.0.1:3"])],
             id="a list is one value",
         ),
         pytest.param(
             "routes:",
             "  c: http://127.0.0.1:4\nroutes:\n  - {name: new, match: /new, upstream: c}",
-            [ConfigChange("upstreams.c", ADDED), ConfigChange("routes.new", ADDED)],
+            [Change("upstreams.c", ADDED), Change("routes.new", ADDED)],
             id="what is new",
         ),
         pytest.param(
             "  - {name: one, match: /one, upstream: a, retry: true}\n",
             "",
-            [ConfigChange("routes.one", REMOVED)],
+            [Change("routes.one", REMOVED)],
             id="what is gone",
         ),
         pytest.param(
             "upstreams:",
             "drain_timeout: 10s\nupstreams:",
-            [ConfigChange("drain_timeout", CHANGED, "30s", "10s")],
+            [Change("drain_timeout", CHANGED, "30s", "10s")],
             id="a key that was not written",
         ),
         pytest.param(
             "${TOKEN:-first}",
             "${TOKEN:-second}",
-            [ConfigChange("admin_token", CHANGED, "***", "***")],
+            [Change("admin_token", CHANGED, "***", "***")],
             id="a secret, without its value",
         ),
     ],
 )
-def test_changes(loaded: Loader, old: str, new: str, changes: list[ConfigChange | str]) -> None:
+def test_changes(loaded: Loader, old: str, new: str, changes: list[Change | str]) -> None:
     found = changes_between(loaded(BASE), loaded(BASE.replace(old, new)))
     if changes and isinstance(changes[0], str):
         assert [f"{change.path} {change.kind}" for change in found] == changes
@@ -96,12 +96,12 @@ def test_the_order_of_routes(loaded: Loader) -> None:
     one, two = BASE.splitlines()[-2:]
     before = loaded(BASE)
     assert changes_between(before, loaded(BASE.replace(f"{one}\n{two}", f"{two}\n{one}"))) == [
-        ConfigChange("routes", ChangeKind.REORDERED)
+        Change("routes", ChangeKind.REORDERED)
     ]
     # A route between them changes no order.
     third = "  - {name: third, match: /third, upstream: a}"
     assert changes_between(before, loaded(BASE.replace(one, f"{one}\n{third}"))) == [
-        ConfigChange("routes.third", ADDED)
+        Change("routes.third", ADDED)
     ]
 
 

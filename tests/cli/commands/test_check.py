@@ -54,7 +54,10 @@ def test_with_strict_they_are_not(folder: Path) -> None:
 
 def test_what_is_good_is_so_with_strict(folder: Path) -> None:
     (folder / "holdfast.yaml").write_text(GOOD)
-    assert run("check", "--strict", "holdfast.yaml") == (0, f"holdfast.yaml: {OK}\n")
+    assert run("check", "--strict", "holdfast.yaml") == (
+        0,
+        f"holdfast.yaml: {OK}\n",
+    )
     (folder / "holdfast.yaml").write_text(GOOD + "listen: 80\n")
     status, output = run("check", "--strict", "holdfast.yaml")
     assert (status, output.splitlines()[-1]) == (1, "holdfast.yaml: 1 fault")
