@@ -155,7 +155,8 @@ ONLY_IN: dict[str, set[str]] = {
     "http.client": {"cli"},
     # Whatever may wait for a disk does so in a thread of its own.
     "sqlite3": {"stores"},
-    "threading": {"stores", "observe"},
+    # A proxy that does not answer keeps no key of `status --watch` waiting.
+    "threading": {"stores", "observe", "cli"},
     "queue": {"stores", "observe"},
     "urllib.request": set(),
 }

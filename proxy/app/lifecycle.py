@@ -21,6 +21,7 @@ from proxy.delivery.dispatcher import Dispatcher
 from proxy.delivery.resource import DeliveryResource
 from proxy.delivery.service import DeliveryService
 from proxy.net.write_coalescer import WriteCoalescer
+from proxy.observe.history import CountedWindow, History
 from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.logs.line_writer import LineWriter
 from proxy.observe.metrics import families
@@ -99,6 +100,7 @@ class App:
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd, log_lock)
         self._access_log = AccessLog(self._lines, self._clock)
         self._recent = Recent(self._clock)
+        self._history = History()
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -147,6 +149,7 @@ class App:
         if worker is not None:
             self._listener.server.on_closed = worker.on_connection_end
         self._put_in_force(built)
+        self.sample()
         self.operations = AppOperations(
             self,
             recent=self._recent,
@@ -417,6 +420,14 @@ class App:
             families.KEYS_WAITING.reading(self._in_flight_keys.waiting),
             families.KEYS_KNOWN.reading(None if immediate is None else immediate.known()),
         )
+
+    def sample(self) -> None:
+        """Remember what was counted up to this moment, for what happened lately."""
+        self._history.sample(self._clock.monotonic(), self._metrics.counted())
+
+    def last_minute(self, snapshot: ProcessSnapshot) -> CountedWindow:
+        """Return what was counted in the last minute, up to *snapshot*, which was just taken."""
+        return self._history.last_minute(self._clock.monotonic(), snapshot)
 
     # Hot reload.
 

@@ -11,6 +11,7 @@ from proxy.admin.declaration import StoreSilent
 from proxy.admin.process import Reloaded
 from proxy.config import Loaded
 from proxy.http.fields import RawHeaders
+from proxy.observe.history import CountedWindow
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.recent import Recent
@@ -48,6 +49,9 @@ class RunningApp(Protocol):
 
     def snapshot(self) -> ProcessSnapshot:
         """Return what was counted and what goes on at this moment."""
+
+    def last_minute(self, snapshot: ProcessSnapshot) -> CountedWindow:
+        """Return what was counted in the last minute, up to *snapshot*, which was just taken."""
 
     async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
@@ -90,11 +94,12 @@ class AppOperations:
 
     async def status(self) -> dict[str, object]:
         """Return what goes on, for a person."""
+        snapshot = self._app.snapshot()
         return {
             "version": __version__,
             "state": self._app.state,
             "uptime_seconds": round(self._app.uptime, 3),
-            **process_status(self._app.snapshot()),
+            **process_status(snapshot, self._app.last_minute(snapshot), self._app.loaded.store_url),
         }
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:

@@ -45,6 +45,11 @@ class Loaded:
         return ExplainContext(self.report.files, self.settings, masked)
 
     @property
+    def store_url(self) -> str:
+        """The URL of the store, masked: what an operator knows it by."""
+        return str(self.effective["store"]["url"])
+
+    @property
     def summary(self) -> str:
         """The last line of ``check``: ``holdfast.yaml: ok (4 routes, 2 upstreams); …``."""
         counts = [

@@ -16,6 +16,7 @@ from proxy.admin.process import Reloaded
 from proxy.app.lifecycle import App, CannotStart
 from proxy.config import ConfigError, Loaded, load
 from proxy.net.listen_socket import CannotListen
+from proxy.observe.history import keep_sampling
 from proxy.observe.logs import process_log
 from proxy.runtime.config_watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.runtime.process_setup import prepare, settle, unfit_to_serve
@@ -33,6 +34,9 @@ class Service(Protocol):
 
     async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
+
+    def sample(self) -> None:
+        """Remember what was counted up to this moment, for what happened lately."""
 
     async def drain(self) -> None:
         """Shut down gracefully: take no more requests, let those under way end, close all."""
@@ -137,12 +141,15 @@ async def run_until_signal(
     if reload_first.is_set():
         on_reload()
     notifier.keep_alive()
+    sampling = loop.create_task(keep_sampling(app.sample))
     watching = loop.create_task(reload_when_outdated(read, reload)) if watch else None
     await stop.wait()
     notifier.stopping()
     if watching is not None:
         watching.cancel()
-    return await _drain(app, stop_again)
+    status = await _drain(app, stop_again)
+    sampling.cancel()
+    return status
 
 
 async def _start(app: Service, stop: asyncio.Event) -> bool:

@@ -105,6 +105,8 @@ def test_completion_is_a_script(shell: str) -> None:
     [
         ("holdfast st", ["status"]),
         ("holdfast keys re", ["release"]),
+        ("holdfast rel", ["reload"]),
+        ("holdfast check holdf", ["holdf"]),  # the shell completes the names of files
         ("holdfast status --w", ["--watch"]),
         ("holdfast check --format j", ["json"]),
     ],

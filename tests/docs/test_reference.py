@@ -137,6 +137,7 @@ async def test_metrics() -> None:
             upstream.usual = answer(response(503))
             async with proxy.client() as client:
                 await client.request("POST", "/", body=b"a letter")
+                await client.request("POST", "/", 'Idempotency-Key: ""')  # is refused
             await eventually(lambda: proxy.app._dead_letters.counts)
             exposed = (await proxy.admin("GET", "/metrics")).body.decode()
     families = {

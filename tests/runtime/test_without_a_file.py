@@ -53,13 +53,13 @@ async def test_everything_goes_to_the_upstream(workers: str) -> None:
         pytest.param(
             ["--upstream", "nowhere"],
             {"HOLDFAST_RUN_CONFIG": "a.yaml"},
-            '--upstream: "nowhere" has no scheme, write http://nowhere or https://nowhere\n',
+            '--upstream: "nowhere" has no scheme, write http://nowhere or https://nowhere',
             id="an upstream",
         ),
         pytest.param(
             ["none.yaml"],
             {"HOLDFAST_RUN_UPSTREAM": "http://127.0.0.1:1"},
-            "none.yaml: cannot be read (no such file), correct the path\n",
+            "none.yaml: cannot be read (no such file), correct the path",
             id="a file",
         ),
     ],
@@ -74,7 +74,7 @@ async def test_what_is_typed_wins_over_the_environment(
         stderr=asyncio.subprocess.PIPE,
     )
     _, err = await process.communicate()
-    assert (process.returncode, err.decode()) == (1, said)
+    assert (process.returncode, json.loads(err)["message"]) == (1, said)
 
 
 def test_both_from_the_environment() -> None:

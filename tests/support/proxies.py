@@ -161,7 +161,8 @@ class RunningProxy(ServedBy):
 
     def status(self) -> dict[str, object]:
         """The part of ``/status`` that is about requests, at this moment."""
-        return process_status(self.app.snapshot())
+        snapshot = self.app.snapshot()
+        return process_status(snapshot, self.app.last_minute(snapshot), self.app.loaded.store_url)
 
     @property
     def open_upstream_connections(self) -> int:

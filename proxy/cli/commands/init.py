@@ -64,6 +64,8 @@ def init(
     is kept. What it writes passes holdfast check --strict.
     Exit code 0: written, 1: not written, 2: wrong usage.
     """
+    if _is_stdout(file):
+        file = _STDOUT
     _refuse_existing(file, force=force)
     if honours_key and idempotency is False:
         raise click.UsageError("--honours-key is about --idempotency, remove one of them")
@@ -119,6 +121,14 @@ def _asked(given: _Given) -> _Given:
     if rate is None:
         rate = _ask("Rate limit of the upstream, such as 100/s", _read_rate, default=_NO_RATE)
     return _Given(upstream, retry, idempotency, honours_key, rate)
+
+
+def _is_stdout(file: str) -> bool:
+    """Tell whether standard output goes to *file*: ``holdfast init > holdfast.yaml``."""
+    try:
+        return os.path.samestat(Path(file).stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # there is no such file, or no standard output
+        return False
 
 
 def _refuse_existing(file: str, *, force: bool) -> None:

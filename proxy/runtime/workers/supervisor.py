@@ -13,11 +13,13 @@ from proxy.app.operations import not_ready
 from proxy.app.reloading import faulty, needs_restart, refused, reloaded
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
+from proxy.observe.history import History
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.families import WORKER_RESTARTS
 from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
+from proxy.observe.trouble import silent_worker
 from proxy.policy.explain_command import ExplainContext
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.bind import BoundAddresses
@@ -58,6 +60,7 @@ class Supervisor:
         self._totals = Totals(
             Metrics(version=__version__, parser=parser_name(), loaded_at=self._clock.wall())
         )
+        self._history = History()
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
         launch = Launch(entry, self._log_lock, hung_after)
@@ -92,6 +95,7 @@ class Supervisor:
             await self._close()
             raise
         self._pool.acceptor.open(self._addresses.sockets)
+        self.sample()
         self._state = "ready"
         _log.info("%d workers", self._workers)
         _log.info("listening on %s", ", ".join(self.bound))
@@ -128,6 +132,10 @@ class Supervisor:
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
 
+    def sample(self) -> None:
+        """Remember what all workers counted up to their last reports."""
+        self._history.sample(self._clock.monotonic(), self._totals.counted(self._pool.snapshots()))
+
     # What the admin listener may see and do, but for what workers are asked (operations.py).
 
     def token(self) -> str | None:
@@ -148,6 +156,11 @@ class Supervisor:
         """Return what goes on in all workers, for a person."""
         await self._pool.refresh()
         now, total = self._clock.monotonic(), self._totals.total(self._pool.snapshots())
+        silent = [
+            silent_worker(worker.number, worker.pid)
+            for _, worker in sorted(self._pool.workers.items())
+            if worker.is_ready and worker.is_silent
+        ]
         return {
             "version": __version__,
             "state": self._state,
@@ -163,7 +176,9 @@ class Supervisor:
                 for _, worker in sorted(self._pool.workers.items())
             ],
             "worker_restarts": total[WORKER_RESTARTS][()].value,
-            **process_status(total),
+            **process_status(
+                total, self._history.last_minute(now, total), self._loaded.store_url, silent
+            ),
         }
 
     def config(self) -> dict[str, object]:

@@ -1,5 +1,7 @@
 """``holdfast init``: a first file, that passes the strictest check."""
 
+import os
+import subprocess
 from itertools import product
 from pathlib import Path
 
@@ -86,6 +88,15 @@ def test_to_standard_output(folder: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(MODELINE)
     assert list(folder.iterdir()) == []
+
+
+def test_standard_output_that_is_the_file(folder: Path) -> None:
+    file = folder / "holdfast.yaml"
+    command = [*HOLDFAST, "init", *UPSTREAM]
+    with file.open("wb") as out:  # as the shell does for > holdfast.yaml
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, stdout=out, env=environ, check=True, timeout=30)
+    assert file.read_text().startswith(MODELINE)
 
 
 def test_a_file_that_is_there_is_kept(folder: Path) -> None:

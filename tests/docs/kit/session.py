@@ -36,7 +36,8 @@ _MASKS = (
     # What is left of a minute and its margin, in whole seconds.
     (re.compile(r"(?m)^(Retry-After: |RateLimit: .*t=)6[01]$"), r"\g<1>60"),
     (re.compile(r"(?m)^\d\d:\d\d:\d\d (?=[A-Z]+ )"), ""),
-    (re.compile(r"\bup \w+(?: \w+)?, \d connections?$", re.MULTILINE), "up TIME"),
+    (re.compile(r"\bup \w+(?: \w+)?, \d connections?, 0 in flight$", re.MULTILINE), "up TIME"),
+    (re.compile(r"\bthe last (?:minute|\d+ s)\b"), "LATELY"),
     (re.compile(r"^ended: .*", re.MULTILINE), "ended: TIME"),
     (re.compile(r" +[\d.]+m?s(?:/[\d.]+m?s)?(?![\w/.])"), " TIME"),
     (re.compile(r"\b[0-9a-f]{32,}\b"), "DIGEST"),
