@@ -257,7 +257,7 @@ class App:
                 raise
             _log.warning("older deliveries are unavailable: %s", error)
         else:
-            self._dispatcher.start()
+            await self._dispatcher.start()
 
     def _delivering(self) -> tuple[Settings, Mapping[str, DeliveryRoute]]:
         """Return the configuration in force, and its routes that hand off."""
