@@ -151,6 +151,7 @@ class App:
             in_flight_keys=self._in_flight_keys,
             dead_letters=self._dead_letters,
             replays=self._replays,
+            deliveries=self._delivery_service,
             router=lambda: self._listener.server.router,
         )
         """What the admin listener, or a supervisor, may see and do."""

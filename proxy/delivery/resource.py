@@ -90,7 +90,8 @@ class DeliveryResource:
         _relay(exchange, _OK, fields, json.dumps(delivery_json(delivery)).encode())
 
     async def _retry(self, exchange: Exchange, delivery_id: str) -> Refusal | None:
-        again = await self._service.retry(delivery_id, force=False)
+        asker = f"the client {exchange.peer}"
+        again = await self._service.retry(delivery_id, force=False, by=asker)
         if isinstance(again, TransitionRefusal):
             return _REFUSALS.get(again, _UNDER_WAY)
         fields = [b"Content-Type: application/json", b"Cache-Control: no-store", b"Retry-After: 1"]

@@ -8,7 +8,7 @@ from proxy.core.recorders import Meter
 from proxy.delivery.dispatcher import FindRoutes
 from proxy.delivery.request import facts_of
 from proxy.policy.delivery.history import attempts_of_delivery
-from proxy.policy.delivery.state import Delivery, TransitionRefusal
+from proxy.policy.delivery.state import Delivery, TransitionRefusal, retry
 from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.repeatable import RepeatPermission
 from proxy.stores.deliveries.ports import DeliveryPage, DeliveryStore, Gone, ShownDelivery
@@ -39,7 +39,8 @@ class DeliveryService:
 
     async def find(self, delivery_id: str) -> ShownDelivery | Gone:
         """Return all of a delivery but its body."""
-        return await self._store.find(delivery_id)
+        # Where no route hands off there is no file, and nothing in it.
+        return await self._store.find(delivery_id) if self._store.is_open else Gone.UNKNOWN
 
     async def page(
         self,
@@ -49,19 +50,34 @@ class DeliveryService:
         reason: str | None,
         after: str,
         limit: int,
+        newest: bool,
     ) -> DeliveryPage:
-        """Return some deliveries, in the order of their acceptance."""
+        """Return some deliveries, in the order of their acceptance, or the *newest* first."""
+        if not self._store.is_open:
+            return DeliveryPage((), "")
         return await self._store.page(
-            route=route, state=state, reason=reason, after=after, limit=limit
+            route=route, state=state, reason=reason, after=after, limit=limit, newest=newest
         )
 
-    async def retry(self, delivery_id: str, *, force: bool) -> Delivery | TransitionRefusal:
+    async def retry_obstacle(self, delivery_id: str, *, force: bool) -> TransitionRefusal | None:
+        """Say why :meth:`retry` would not send a delivery now; None if it would."""
+        shown = await self.find(delivery_id)
+        if isinstance(shown, Gone):
+            return TransitionRefusal.UNKNOWN
+        repeatable = self._is_repeatable(shown)
+        again = retry(shown.delivery, self._clock.wall(), repeatable=repeatable, force=force)
+        return again if isinstance(again, TransitionRefusal) else None
+
+    async def retry(
+        self, delivery_id: str, *, force: bool, by: str
+    ) -> Delivery | TransitionRefusal:
         """Send a delivery now: one that waits, or one that failed, which begins anew.
 
         What may have run and is not repeatable wants *force*, which only an operator may give.
+        *by* says in the log who asked.
         """
         for _ in range(_TIMES):
-            shown = await self._store.find(delivery_id)
+            shown = await self.find(delivery_id)
             if isinstance(shown, Gone):
                 return TransitionRefusal.UNKNOWN
             delivery = shown.delivery
@@ -69,7 +85,8 @@ class DeliveryService:
             again = await self._store.retry(delivery, repeatable=repeatable, force=force)
             if again is not TransitionRefusal.CHANGED:
                 if isinstance(again, Delivery):
-                    _log.info("delivery %s is sent now, by hand", delivery_id)
+                    forced = ", with force" if force else ""
+                    _log.info("delivery %s is sent now, asked by %s%s", delivery_id, by, forced)
                 return again
         return TransitionRefusal.CHANGED
 
@@ -82,11 +99,13 @@ class DeliveryService:
         facts = facts_of(shown.delivery, attempts, to, self._clock.wall())
         return isinstance(to.rules.may_follow(facts), RepeatPermission)
 
-    async def cancel(self, delivery_id: str) -> Delivery | TransitionRefusal:
-        """End a delivery that is not being sent."""
+    async def cancel(self, delivery_id: str, *, by: str) -> Delivery | TransitionRefusal:
+        """End a delivery that is not being sent; *by* says in the log who asked."""
+        if not self._store.is_open:
+            return TransitionRefusal.UNKNOWN
         cancelled = await self._store.cancel(delivery_id)
         if isinstance(cancelled, Delivery):
-            _log.info("delivery %s was cancelled by hand", delivery_id)
+            _log.info("delivery %s is cancelled, asked by %s", delivery_id, by)
             self._meter.count(
                 "holdfast_deliveries_ended_total", cancelled.route, cancelled.state.value
             )

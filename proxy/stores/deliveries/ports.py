@@ -210,6 +210,10 @@ class DeliveryStore(DeliverySink, Protocol):
     """Keeps deliveries until their end, and for a while after it."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether the store was started: not where no route hands off."""
+
+    @property
     def counts(self) -> Mapping[str, RouteDeliveries]:
         """By route, as of a moment ago."""
 
