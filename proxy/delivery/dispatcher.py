@@ -20,7 +20,7 @@ from copy import copy
 from dataclasses import replace
 
 from proxy.core.clock import Clock
-from proxy.core.recorders import Meter
+from proxy.core.recorders import DeliveryMeter
 from proxy.delivery.exchange import DeliveryExchange, read_delivery
 from proxy.delivery.lines import UpstreamLine, is_unreachable
 from proxy.delivery.request import facts_of, is_repeatable
@@ -74,16 +74,13 @@ class Dispatcher:
         self,
         store: DeliveryStore,
         clock: Clock,
-        meter: Meter,
+        meter: DeliveryMeter,
         find_routes: FindRoutes,
-        forget_key: Callable[[str], Awaitable[object]],
     ) -> None:
-        """*forget_key* drops the record of a key whose delivery has failed."""
         self._store = store
         self._clock = clock
         self._meter = meter
         self._find_routes = find_routes
-        self._forget_key = forget_key
         self._awake = asyncio.Event()
         self._lines: dict[str, UpstreamLine] = {}
         self._sending: dict[asyncio.Task[None], _Try] = {}
@@ -203,7 +200,7 @@ class Dispatcher:
                 outcome = "uncertain" if is_failed else "retried"
                 self._meter.count("holdfast_delivery_recovered_total", delivery.route, outcome)
                 if is_failed:
-                    await self._ended(delivery)
+                    self._ended(delivery)
 
     def _decide_abandoned(self, delivery: Delivery) -> Abandoned:
         """Say whether a delivery may be sent again of which it is not known whether it was."""
@@ -231,7 +228,7 @@ class Dispatcher:
         if now >= self._give_up_at:
             while given_up := await self._store.give_up():
                 for delivery in given_up:
-                    await self._ended(delivery)
+                    self._ended(delivery)
             self._give_up_at = now + _LOOK_EVERY
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRE_EVERY
@@ -303,7 +300,7 @@ class Dispatcher:
 
     async def _hold_back(self, name: str, not_sent: NotSent) -> None:
         self._held_back[name] = self._clock.monotonic() + not_sent.wait
-        if not_sent.wait >= _LOOK_EVERY:
+        if not_sent.wait >= _LOOK_EVERY and not_sent.reason is not None:
             await self._defer(name, not_sent.reason, not_sent.wait)
 
     async def _note_deferral(self, name: str, reason: DeferralReason) -> None:
@@ -392,13 +389,12 @@ class Dispatcher:
         delivery, line = under_way.delivery, under_way.line
         try:
             await self._try(under_way)
-        except StoreError:
-            # Before anything was sent: what follows upon that does not raise it.
+        except Exception as error:  # noqa: BLE001 - deliveries must not end with one that is odd
             line.withdrawn(delivery.id, self._clock.monotonic())
-            await self._give_back(under_way, NotSent(None, _AFTER_FAULT))
-        except Exception:
+            if isinstance(error, StoreError) and under_way.exchange is None:
+                await self._give_back(under_way, NotSent(None, _AFTER_FAULT))
+                return
             _log.exception("a try of delivery %s failed inside the proxy", delivery.id)
-            line.withdrawn(delivery.id, self._clock.monotonic())
             if not under_way.is_settled:
                 await self._settle_after_fault(under_way)
 
@@ -410,9 +406,7 @@ class Dispatcher:
         if isinstance(permission, DeliveryStep):
             line.withdrawn(delivery.id, self._clock.monotonic())
             reason = str(permission.reason)
-            await self._settle(
-                under_way, FailedForGood(reason, delivery.error, counts=False), None
-            )
+            await self._settle(under_way, FailedForGood(reason, delivery.error, counts=False), None)
             return
         shifted = tuple(_shifted(attempt, -under_way.offset) for attempt in earlier)
         exchange = read_delivery(
@@ -597,7 +591,7 @@ class Dispatcher:
             with suppress(StoreError):
                 await self._store.forgive([delivery.id] * under_way.forgiven)
         if not settled.is_open:
-            await self._ended(settled)
+            self._ended(settled)
 
     async def _write(
         self, write: Callable[[], Awaitable[Delivery | TransitionRefusal]], under_way: "_Try"
@@ -625,8 +619,11 @@ class Dispatcher:
                 return None
             await asyncio.sleep(_AFTER_FAULT)
 
-    async def _ended(self, delivery: Delivery) -> None:
-        """Act on the end of a delivery: metrics, log, and what becomes of its key."""
+    def _ended(self, delivery: Delivery) -> None:
+        """Count and log the end of a delivery.
+
+        Its key needs nothing: duplicates are answered by what the file has of the delivery.
+        """
         result = delivery.state.value
         self._meter.count("holdfast_deliveries_ended_total", delivery.route, result)
         if delivery.state is DeliveryState.DELIVERED:
@@ -642,9 +639,6 @@ class Dispatcher:
         )
         if delivery.state is DeliveryState.FAILED and delivery.letter is not None:
             self._meter.count("holdfast_dead_letters_total", delivery.route)
-        if delivery.record:
-            # What may have run is known by the file: the key is not run again under ``hold``.
-            await self._forget_key(delivery.record)
 
 
 _WAITING, _RETRYING = DeliveryState.WAITING, DeliveryState.RETRYING

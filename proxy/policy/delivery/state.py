@@ -30,8 +30,8 @@ class TransitionRefusal(StrEnum):
     """Why a delivery does not change as it was asked to; the values are problem types."""
 
     UNKNOWN = "no_delivery"
-    SENDING = "delivery_sending"
-    ENDED = "delivery_ended"
+    SENDING = "delivery_under_way"
+    ENDED = "delivery_over"
     NOT_SENDING = "delivery_not_sending"
     """The owner is another one, or it has ended: whoever settles it is too late."""
     NOT_DUE = "delivery_not_due"
@@ -181,7 +181,7 @@ class FailedForGood:
     category: FailureCategory = FailureCategory.TRANSIENT
     counts: bool = True
     response: DeliveredResponse | None = None
-    """The upstream's answer, if that was the end; None: there was none, or nothing of it is kept."""
+    """The upstream's answer, if that was the end; None: nothing of it is kept."""
 
 
 Settlement = Delivered | RetryLater | FailedForGood

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from proxy.http.fields import RawHeaders
 from proxy.policy.delivery.capacity import CapacityCause
+from proxy.policy.delivery.counts import RouteDeliveries
 from proxy.policy.delivery.key_rules import KeyTerms
 from proxy.policy.delivery.state import (
     DeliveredResponse,
@@ -158,19 +159,6 @@ class DeliveryPage:
     """Without header fields."""
     next: str
     """For the next page; empty: this is the last one."""
-
-
-@dataclass(frozen=True, slots=True)
-class RouteDeliveries:
-    """Counts of one route."""
-
-    states: Mapping[DeliveryState, int]
-    size: int
-    """Bytes of those that are open or failed."""
-    oldest: float
-    """When the oldest open one was accepted, in seconds since the epoch; 0: none is open."""
-    next_due: float
-    """When the next one is due, in seconds since the epoch; 0: none waits."""
 
 
 class DeliverySink(Protocol):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
 from proxy.policy.delivery.capacity import CapacityUse
+from proxy.policy.delivery.counts import RouteDeliveries
 from proxy.policy.delivery.state import (
     OPEN,
     Delivery,
@@ -36,7 +37,6 @@ from proxy.stores.deliveries.ports import (
     Mismatch,
     NewDelivery,
     NoCapacity,
-    RouteDeliveries,
     ShownDelivery,
     Taken,
     TakenBatch,
@@ -337,7 +337,7 @@ class FileDeliveryStore:
     async def give_up(self, limit: int = 200) -> Sequence[Delivery]:
         """Fail those whose time is over; empty: there are no more."""
         if not await self._ask(DeliveryTable.has_overdue, only_reads=True):
-            return ()
+            return []
         ended = await self._change(lambda table: table.give_up(limit))
         for delivery in ended:
             self._tell(delivery)

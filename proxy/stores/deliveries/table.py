@@ -15,6 +15,7 @@ from proxy.core.ids import new_dead_letter_id
 from proxy.policy.dead_letter import DeadLetterState
 from proxy.policy.delivery import state as transitions
 from proxy.policy.delivery.capacity import CapacityUse, lacking
+from proxy.policy.delivery.counts import RouteDeliveries
 from proxy.policy.delivery.key_rules import KeyStanding, KeyTerms, key_standing
 from proxy.policy.delivery.state import (
     DeliveredResponse,
@@ -39,7 +40,6 @@ from proxy.stores.deliveries.ports import (
     Mismatch,
     NewDelivery,
     NoCapacity,
-    RouteDeliveries,
     ShownDelivery,
     Taken,
     TakenBatch,
