@@ -4,18 +4,17 @@ A dead letter has what its client sent, so every handler needs the token, and no
 counts is in the metrics or in the log.
 """
 
-import asyncio
 import base64
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Protocol
 
 from aiohttp import hdrs, web
 
 from proxy.admin.declaration import Endpoint, StoreSilent, WorkerRule
+from proxy.admin.records import BAD_LIMIT, USUAL_PAGE, date_text, is_limit, run_json
+from proxy.admin.request_body import SlowBody, read_object
 from proxy.admin.responses import STREAMED, document, problem
 from proxy.http.fields import RawHeaders
 from proxy.http.target import readable_target
@@ -25,19 +24,12 @@ from proxy.policy.dead_letter import (
     Missing,
     Obstacle,
     Replayed,
-    ReplayRun,
     read_dead_letter_id,
 )
 from proxy.policy.explain_command import EndedRequest, ExplainContext, key_fields
 from proxy.policy.idempotency.record import RecordState
 
-BODY_WITHIN = 10.0
-"""Seconds for the few header fields that a replay is given."""
 _UNAVAILABLE = 503
-_PAGE = 100
-_LONGEST_PAGE = 1000
-_is_short_number = re.compile(r"[0-9]{1,4}").fullmatch
-"""Texts that are read as a number at all: longer ones are refused before they get further."""
 _FRAMING_FIELDS = frozenset(
     {b"connection", b"content-length", b"host", b"transfer-encoding", b"upgrade", b"expect"}
 )
@@ -136,12 +128,12 @@ class DeadLettersResource:
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         query = request.query
-        order, limit = query.get("order", "newest"), query.get("limit", str(_PAGE))
+        order, limit = query.get("order", "newest"), query.get("limit", str(USUAL_PAGE))
         after = read_dead_letter_id(query["after"]) if "after" in query else ""
         if order not in {"newest", "oldest"}:
             return _bad("Write order=newest or order=oldest.")
-        if not _is_limit(limit):
-            return _bad(f"Write a limit from 1 to {_LONGEST_PAGE}, in at most four digits.")
+        if not is_limit(limit):
+            return _bad(BAD_LIMIT)
         if after is None:
             return _bad("Write after=ID, as next of the page before has it.")
         try:
@@ -228,7 +220,7 @@ class DeadLettersResource:
         operations, route, after = self._operations, request.query.get("route"), ""
         context = operations.explain_context()
         try:
-            page = await operations.list_dead_letters(route, after, _PAGE, newest=False)
+            page = await operations.list_dead_letters(route, after, USUAL_PAGE, newest=False)
             await response.prepare(request)
             while page:
                 for summary in page:
@@ -237,18 +229,15 @@ class DeadLettersResource:
                         await response.write(
                             json.dumps(dead_letter_json(dead_letter, context)).encode() + b"\n"
                         )
-                page = await operations.list_dead_letters(route, page[-1].id, _PAGE, newest=False)
+                page = await operations.list_dead_letters(
+                    route, page[-1].id, USUAL_PAGE, newest=False
+                )
         except StoreSilent:
             if not response.prepared:
                 return _silent()
             raise  # the connection is closed before the end, so that the client notices
         await response.write_eof()
         return response
-
-
-def _is_limit(text: str) -> bool:
-    """Tell whether *text* is a number of dead letters that one page can have."""
-    return _is_short_number(text) is not None and 0 < int(text) <= _LONGEST_PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +249,7 @@ class _ReplayRequest:
     dry_run: bool = False
 
 
+_REPLAY_MEMBERS = frozenset({"headers", "force", "dry_run"})
 _NO_FIELD = "A header field has a name and a value of one line, and is not one of framing."
 _REPLAY_BODY = 'Send {"headers": [["Name", "value"]], "force": true, "dry_run": true}, or nothing.'
 
@@ -267,22 +257,13 @@ _REPLAY_BODY = 'Send {"headers": [["Name", "value"]], "force": true, "dry_run": 
 async def _read_replay_request(request: web.Request) -> _ReplayRequest | web.Response:
     """Read the body of a replay; return a problem if it is wrong."""
     try:
-        async with asyncio.timeout(BODY_WITHIN):
-            body = await request.read()
-    except TimeoutError:
-        return problem(408, "slow_client", "Send the body at once.", {hdrs.CONNECTION: "close"})
-    if not body:
-        return _ReplayRequest()
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):
-        content = None
-    match content:
-        case dict() if content.keys() <= {"headers", "force", "dry_run"}:
-            headers, force = content.get("headers", []), content.get("force", False)
-            dry_run = content.get("dry_run", False)
-        case _:
-            return _bad(_REPLAY_BODY)
+        content = await read_object(request, _REPLAY_MEMBERS)
+    except SlowBody as slow:
+        return slow.response()
+    if content is None:
+        return _bad(_REPLAY_BODY)
+    headers, force = content.get("headers", []), content.get("force", False)
+    dry_run = content.get("dry_run", False)
     if not (isinstance(force, bool) and isinstance(dry_run, bool) and isinstance(headers, list)):
         return _bad(_REPLAY_BODY)
     fields = []
@@ -312,8 +293,8 @@ def summary_json(summary: DeadLetterSummary, context: ExplainContext) -> dict[st
     last = {"why": summary.verdict, "status": status, "upstream": upstream}
     return {
         "id": summary.id,
-        "time": _date(summary.created),
-        "expires": _date(summary.expires),
+        "time": date_text(summary.created),
+        "expires": date_text(summary.expires),
         "route": summary.route,
         "method": summary.method,
         "target": readable_target(summary.target),
@@ -351,18 +332,9 @@ def dead_letter_json(dead_letter: DeadLetter, context: ExplainContext) -> dict[s
         "headers": [[_latin(name), _latin(value)] for name, value in dead_letter.headers],
         "headers_dropped": list(dead_letter.dropped),
         **body,
-        "runs": [_run_json(run, context) for run in dead_letter.runs],
+        "runs": [run_json(run, context) for run in dead_letter.runs],
         "explain": context.arguments(_ended_request(dead_letter, context)) or None,
     }
-
-
-def _run_json(run: ReplayRun, context: ExplainContext) -> dict[str, object]:
-    attempts = []
-    for attempt in run.attempts:
-        shown = {**attempt, "start": _date(float(str(attempt.get("start", 0))))}
-        meaning = context.meaning(attempt)
-        attempts.append(shown if meaning is None else {**shown, "meaning": meaning})
-    return {"time": _date(run.time), "result": run.result, "attempts": attempts}
 
 
 def _ended_request(dead_letter: DeadLetter, context: ExplainContext) -> EndedRequest:
@@ -401,12 +373,6 @@ def _replayed_json(replayed: Replayed) -> dict[str, object]:
 
 def _latin(value: bytes) -> str:
     return value.decode("latin-1")
-
-
-def _date(seconds: float) -> str:
-    """Format a time as RFC 3339, in UTC, to the millisecond."""
-    when = datetime.fromtimestamp(seconds, UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _obstacle(obstacle: Obstacle) -> web.Response:

@@ -7,6 +7,7 @@ from aiohttp import hdrs, web
 from proxy.admin.access import host_is_ours, origin_is_ours, token_is_right
 from proxy.admin.dead_letters import DeadLettersResource
 from proxy.admin.declaration import Handler
+from proxy.admin.deliveries import DeliveriesResource
 from proxy.admin.keys import KeysResource
 from proxy.admin.operations import Operations
 from proxy.admin.process import ProcessResource
@@ -29,6 +30,7 @@ class AdminSite:
             *ProcessResource(operations).endpoints(),
             *KeysResource(operations).endpoints(),
             *DeadLettersResource(operations).endpoints(),
+            *DeliveriesResource(operations).endpoints(),
         )
 
     def runner(self) -> web.AppRunner:

@@ -1,4 +1,4 @@
-"""What the admin listener may see and do of a running app: status, keys, dead letters, reload."""
+"""What the admin listener may see and do of a running app: all operations of one process."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +10,7 @@ from proxy import __version__
 from proxy.admin.declaration import StoreSilent
 from proxy.admin.process import Reloaded
 from proxy.config import Loaded
+from proxy.delivery.service import DeliveryService
 from proxy.http.fields import RawHeaders
 from proxy.observe.history import CountedWindow
 from proxy.observe.metrics.exposition import expose
@@ -18,6 +19,8 @@ from proxy.observe.recent import Recent
 from proxy.observe.status import process_status
 from proxy.pipeline.idempotency.in_flight import InFlightKey, InFlightKeys
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
+from proxy.policy.delivery.state import Delivery, DeliveryRun, TransitionRefusal
+from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.explain_command import ExplainContext
 from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
 from proxy.policy.settings import Settings
@@ -25,6 +28,7 @@ from proxy.replay.service import ReplayRequest, ReplayService
 from proxy.server.router import Router
 from proxy.stores import StoreError
 from proxy.stores.dead_letters import DeadLetterStore
+from proxy.stores.deliveries.ports import Gone
 
 _log = logging.getLogger("holdfast")
 
@@ -68,6 +72,7 @@ class AppOperations:
         in_flight_keys: InFlightKeys,
         dead_letters: DeadLetterStore,
         replays: ReplayService,
+        deliveries: DeliveryService,
         router: Callable[[], Router],
     ) -> None:
         """*router* gives the routes in force, by which a dead letter is sent again."""
@@ -76,6 +81,7 @@ class AppOperations:
         self._in_flight_keys = in_flight_keys
         self._dead_letters = dead_letters
         self._replays = replays
+        self._deliveries = deliveries
         self._router = router
 
     # The process.
@@ -221,6 +227,48 @@ class AppOperations:
         with _asking_dead_letters():
             return await self._replays.replay(self._replay_request(name, given, force=force))
 
+    # Deliveries.
+
+    async def list_deliveries(
+        self,
+        route: str | None,
+        state: DeliveryState | None,
+        reason: str | None,
+        after: str,
+        limit: int,
+        *,
+        newest: bool,
+    ) -> tuple[Sequence[Delivery], str]:
+        """Return one page of deliveries, and where the next one begins."""
+        with _asking_deliveries():
+            page = await self._deliveries.page(
+                route=route, state=state, reason=reason, after=after, limit=limit, newest=newest
+            )
+        return page.deliveries, page.next
+
+    async def find_delivery(self, name: str) -> tuple[Delivery, Sequence[DeliveryRun]] | None:
+        """Return a delivery, without its body, and its tries; None if there is none."""
+        with _asking_deliveries():
+            shown = await self._deliveries.find(name)
+        return None if isinstance(shown, Gone) else (shown.delivery, shown.runs)
+
+    async def retry_obstacle(self, name: str, *, force: bool) -> TransitionRefusal | None:
+        """Say why a delivery would not be sent now; None if it would."""
+        with _asking_deliveries():
+            return await self._deliveries.retry_obstacle(name, force=force)
+
+    async def retry_delivery(
+        self, name: str, *, force: bool, by: str
+    ) -> Delivery | TransitionRefusal:
+        """Send a delivery now, or say why not."""
+        with _asking_deliveries():
+            return await self._deliveries.retry(name, force=force, by=by)
+
+    async def cancel_delivery(self, name: str, *, by: str) -> Delivery | TransitionRefusal:
+        """End a delivery that is not being sent, or say why not."""
+        with _asking_deliveries():
+            return await self._deliveries.cancel(name, by=by)
+
     def _replay_request(self, name: str, given: RawHeaders, *, force: bool) -> ReplayRequest:
         router = self._router()
         return ReplayRequest(name, given, router.named, router.settings, force)
@@ -250,6 +298,16 @@ def _asking_dead_letters() -> Iterator[None]:
         yield
     except StoreError as error:
         _log.warning("the dead letters cannot be reached (%s)", error)
+        raise StoreSilent from error
+
+
+@contextmanager
+def _asking_deliveries() -> Iterator[None]:
+    """Log why the file of the deliveries does not answer, and raise StoreSilent."""
+    try:
+        yield
+    except StoreError as error:
+        _log.warning("the deliveries cannot be reached (%s)", error)
         raise StoreSilent from error
 
 

@@ -20,11 +20,8 @@ class Meter(Protocol):
         """Add to the series that has these *labels*, of a counter in the table of metrics."""
 
 
-class DelayMeter(Meter, Protocol):
-    """Counts, and observes how long things took.
-
-    Implemented by ``observe`` (metrics), called by ``delivery``.
-    """
+class DeliveryMeter(Meter, Protocol):
+    """Counts and measures what becomes of deliveries, as :class:`Meter` does."""
 
     def observe(self, metric: str, seconds: float, *labels: str) -> None:
         """Add *seconds* to the series with these *labels*, of a histogram in the table."""

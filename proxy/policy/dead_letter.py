@@ -255,10 +255,16 @@ def read_dead_letter_id(text: str) -> str | None:
     That of a delivery is taken as it is: its letters have two cases.
     """
     if text.startswith(DELIVERY_PREFIX):
-        return text if len(text) == _DELIVERY_ID and _BASE64_URL.issuperset(text) else None
+        return read_delivery_id(text)
     name = text.lower()
     is_one = len(name) == 20 and all(digit in "0123456789abcdef" for digit in name)
     return name if is_one else None
+
+
+def read_delivery_id(text: str) -> str | None:
+    """Return the id of a delivery as it is; None if *text* cannot be one."""
+    is_long_enough = text.startswith(DELIVERY_PREFIX) and len(text) == _DELIVERY_ID
+    return text if is_long_enough and _BASE64_URL.issuperset(text) else None
 
 
 def attempts_of(dead_letter: DeadLetter, offset: float) -> tuple[Attempt, ...]:

@@ -209,7 +209,7 @@ async def test_a_body_in_chunks_that_is_too_large() -> None:
 async def test_a_body_that_trickles_does_not_hold_the_listener(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.admin.dead_letters.BODY_WITHIN", 0.2)
+    monkeypatch.setattr("proxy.admin.request_body.BODY_WITHIN", 0.2)
     async with running(CONFIG) as proxy, RawClient(proxy.admin_port) as client:
         fields = ("Host: localhost", "Content-Length: 100")
         await client.send(request("POST", f"/dead-letters/{FIRST}/replay", *fields), b"{")

@@ -28,6 +28,11 @@ def test_the_operations_that_workers_run() -> None:
         "drop_dead_letters",
         "replay_obstacle",
         "replay_dead_letter",
+        "list_deliveries",
+        "find_delivery",
+        "retry_obstacle",
+        "retry_delivery",
+        "cancel_delivery",
     }
     assert worker_rules(Operations) == WORKER_RULES
 

@@ -9,6 +9,8 @@ from proxy.admin.process import Reloaded
 from proxy.admin.site import AdminSite
 from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
+from proxy.policy.delivery.state import Delivery, DeliveryRun, TransitionRefusal
+from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.explain_command import ExplainContext
 from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
 from proxy.policy.settings import Listen, Settings
@@ -90,6 +92,32 @@ class Application:
     async def replay_dead_letter(
         self, letter: str, given: RawHeaders, *, force: bool
     ) -> Replayed | Obstacle:
+        raise NotImplementedError
+
+    async def list_deliveries(
+        self,
+        route: str | None,
+        state: DeliveryState | None,
+        reason: str | None,
+        after: str,
+        limit: int,
+        *,
+        newest: bool,
+    ) -> tuple[Sequence[Delivery], str]:
+        raise NotImplementedError
+
+    async def find_delivery(self, name: str) -> tuple[Delivery, Sequence[DeliveryRun]] | None:
+        raise NotImplementedError
+
+    async def retry_obstacle(self, name: str, *, force: bool) -> TransitionRefusal | None:
+        raise NotImplementedError
+
+    async def retry_delivery(
+        self, name: str, *, force: bool, by: str
+    ) -> Delivery | TransitionRefusal:
+        raise NotImplementedError
+
+    async def cancel_delivery(self, name: str, *, by: str) -> Delivery | TransitionRefusal:
         raise NotImplementedError
 
 
