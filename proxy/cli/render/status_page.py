@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from proxy.cli.render.delivery_pages import delivery_table
 from proxy.cli.render.number_format import (
     long_duration,
     percentage,
@@ -39,6 +40,7 @@ def status_page(status: UntrustedJson) -> Page:
         _table("Now", "route", routes, _now(upstreams)),
         _table("Failed attempts", "route", [each for each in routes if _failed(each[1])], _FAILED),
         _table("Dead letters", "route", _with_part("dead_letters", routes), _DEAD_LETTERS),
+        delivery_table(status),
         _table("Throttles", "of", _throttled(routes, upstreams), _THROTTLES),
         _addresses(status.part("addresses")),
         _workers(status.parts("workers")),
