@@ -404,7 +404,11 @@ class App:
             families.TRANSIENT.reading(transient_by_route(self.settings)),
             families.DEAD_LETTERS.reading((self._dead_letters.counted, self._dead_letters.counts)),
             families.DELIVERIES.reading((self._deliveries.counted, self._deliveries.counts)),
+            families.DELIVERIES_USED.reading(
+                self._deliveries.fill if self._deliveries.is_open else None
+            ),
             families.DELIVERY_LINES.reading(self._dispatcher.phases()),
+            families.NOW.reading(self._clock.wall()),
             families.STORE_STATE.reading(None if store is None else store.state),
             families.CONNECTIONS.reading(self._listener.server.open_connections),
             families.KEYS_IN_FLIGHT.reading(len(self._in_flight_keys)),

@@ -1,8 +1,9 @@
 """The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
 Beside them: shared ``options``, the variables of the ``environment`` that set them, the clients
-of the admin listener (``admin_client``, ``dead_letter_client``, ``replay_client``) and readers of
-what users type (``request_args``, ``dead_letter_selection``) and of responses
+of the admin listener (``admin_client``, ``dead_letter_client``, ``replay_client``,
+``delivery_client``) and readers of what users type (``request_args``, ``dead_letter_selection``,
+``many_at_once``) and of responses
 (``untrusted_json``). A command is imported when it is used, and imports what it needs inside its
 function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
 import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
@@ -27,6 +28,7 @@ _COMMANDS = {
     "status": "proxy.cli.commands.status:status",
     "attempts": "proxy.cli.commands.attempts:attempts",
     "dlq": "proxy.cli.commands.dlq:dlq",
+    "deliveries": "proxy.cli.commands.deliveries:deliveries",
     "keys": "proxy.cli.commands.keys:keys",
     "healthcheck": "proxy.cli.commands.healthcheck:healthcheck",
     "upstream": "proxy.cli.commands.upstream:upstream",

@@ -1,23 +1,18 @@
 """Selection of dead letters by route and caller, and the safeguards for many at once."""
 
-import http.client
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import click
 
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import all_dead_letters
+from proxy.cli.many_at_once import counted, no_such_route, routes_in_force
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
 NO_CALLER = "none"
 """The caller of dead letters whose request came without credentials."""
-_MAX_CONFIG = 64 * 1024 * 1024
-_NAMED = 5
-"""The number of routes or callers that a message names; there may be very many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ class SelectedDeadLetters:
         ran = sum(dead_letter.is_true("may_have_run") for dead_letter in self.dead_letters)
         oldest = self.dead_letters[0].text("time")
         return (
-            f"{number} dead letter{'' if number == 1 else 's'} ({_counted(routes)}), the oldest of "
+            f"{number} dead letter{'' if number == 1 else 's'} ({counted(routes)}), the oldest of "
             f"{oldest}; {ran or 'none'} may have run"
         )
 
@@ -55,9 +50,8 @@ def select_dead_letters(
 
 def no_dead_letters(client: AdminClient, route: str | None) -> str:
     """Say why there are no dead letters, of *route* or at all; raise if there is no such route."""
-    listed = client.send("GET", "/config", max_bytes=_MAX_CONFIG)
-    routes = {each.raw_text("name") or "": each for each in listed.parts("routes")}
-    if listed.status != http.client.OK or not routes:
+    routes = routes_in_force(client)
+    if not routes:
         return "no dead letters" if route is None else f"no dead letters of route {legible(route)}"
     keeping = [name for name, each in routes.items() if "ttl" in each.part("dead_letter")]
     if route is None:
@@ -67,33 +61,12 @@ def no_dead_letters(client: AdminClient, route: str | None) -> str:
             "no dead letters: no route keeps any, write dead_letter: true in a route to change that"
         )
     if route not in routes:
-        alike = get_close_matches(route, routes, n=1)
-        meant = f", did you mean {legible(alike[0])}?" if alike else ""
-        raise click.ClickException(
-            f"no route is called {legible(route)}, and no dead letter is of one{meant}"
-        )
+        raise no_such_route(route, routes, "dead letter")
     if route in keeping:
         return f"no dead letters of route {legible(route)}"
     return (
         f"no dead letters of route {legible(route)}: it keeps none, write dead_letter: true in it"
     )
-
-
-def confirm(selected: SelectedDeadLetters, plan: str, question: str, *, yes: bool) -> None:
-    """Say what will happen to the dead letters (*plan*), and ask the user on a terminal.
-
-    Raises if there is no terminal, or if the user says no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"{selected.describe()}. {plan} Write --yes to do that without being asked, or "
-            "--dry-run to see it."
-        )
-    click.echo(f"{selected.describe()}.\n{plan}", err=True)
-    if not click.confirm(question, err=True):
-        raise click.ClickException("nothing was done")
 
 
 def refuse_mixed_callers(selected: SelectedDeadLetters, headers: Iterable[tuple[str, str]]) -> None:
@@ -111,17 +84,10 @@ def refuse_mixed_callers(selected: SelectedDeadLetters, headers: Iterable[tuple[
         return
     raise click.UsageError(
         f"{' and '.join(fields)} would be sent with the letters of {len(callers)} callers"
-        f" ({_counted(callers)}), as if all were of one: add --caller ID for those of one caller,"
+        f" ({counted(callers)}), as if all were of one: add --caller ID for those of one caller,"
         f" or leave out the -H"
     )
 
 
 def _caller(dead_letter: UntrustedJson) -> str:
     return dead_letter.text("caller") or NO_CALLER
-
-
-def _counted(counts: Counter[str]) -> str:
-    """Format counts, the most frequent name first."""
-    named = [f"{name}: {count}" for name, count in counts.most_common(_NAMED)]
-    others = len(counts) - len(named)
-    return ", ".join([*named, *([f"and {others} more"] if others else [])])

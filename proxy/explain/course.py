@@ -53,6 +53,8 @@ class Course:
     falls_back: bool = False
     key_outcome: KeyOutcome | None = None
     """What becomes of the request's key; None if it has none, or if that is still open."""
+    is_handed_off: bool = False
+    """Whether the client gets 202, and the request becomes a delivery."""
     is_kept: bool = False
     """Whether the request becomes a dead letter."""
     ended: float = 0.0
@@ -184,6 +186,7 @@ class _Run:
             course.delay = course.attempts.pop().delay
         course.answer = exchange.refusal
         course.falls_back = exchange.fallback
+        course.is_handed_off = bool(exchange.hand_off and exchange.hand_off.delivery_id)
         course.ended = self._clock.monotonic() - exchange.started
         if self._is_endless:
             course.ended = math.inf

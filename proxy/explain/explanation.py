@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from proxy.config import Provenance, Setting
 from proxy.config.diagnostics.units import format_duration
 from proxy.explain.forecast import AttemptForecast, Forecast, PossibleEnding, forecast
+from proxy.explain.hand_off import ExplainedHandOff, explain_hand_off
 from proxy.explain.remedies import RemedySearch
 from proxy.explain.subject import ParsedRequest, Subject
 from proxy.policy.attempt import FailureKind
@@ -81,6 +82,8 @@ class ExplainedEnding:
     """What that means for duplicates; empty if the request has no key."""
     dead_letter: bool
     """Whether the request is kept as a dead letter."""
+    handed_off: bool
+    """Whether the request is on disk, to be delivered later."""
 
 
 @dataclass(slots=True)
@@ -96,6 +99,10 @@ class Explanation:
     upstream: list[Setting] = field(default_factory=list)
     limits: str = ""
     """The throttles (rate limits) that an attempt passes; empty if there are none."""
+    hand_off: ExplainedHandOff | None = None
+    """Whether it is accepted for later delivery; None if its route does not do so."""
+    shows_delivery: bool = False
+    """Whether it is shown how it would be delivered."""
     forecast: Forecast | None = None
     """The expected attempts; None if no outcomes are given."""
     attempts: list[ExplainedAttempt] = field(default_factory=list)
@@ -143,6 +150,10 @@ class Explanation:
             answer["policy"] = [_setting(setting) for setting in self.policy]
             answer["upstream"] = [_setting(setting) for setting in self.upstream]
             answer["limits"] = self.limits
+            handed = self.hand_off
+            if handed is not None or self.shows_delivery:
+                has_delivery = self.shows_delivery
+                answer["hand_off"] = handed and handed.as_json(has_delivery=has_delivery)
         if self.forecast is not None:
             answer["attempts"] = [_fields(attempt) for attempt in self.attempts]
             answer["endings"] = [_fields(ending) for ending in self.endings]
@@ -170,6 +181,7 @@ def explain_request(request: ParsedRequest, settings: Settings, origins: Provena
         origins.of_route(route.name),
         [setting for setting in of_upstream if setting.keys[0] in _UPSTREAM_KEYS],
         _limits(subject, request),
+        explain_hand_off(subject),
     )
 
 
@@ -251,9 +263,9 @@ def _stays_at_its_url(subject: Subject, first: PossibleEnding, number: int) -> b
 def _search(
     way: PossibleEnding, outcomes: Sequence[ScriptedOutcome], policy: Sequence[Setting], wall: float
 ) -> RemedySearch | None:
-    """Return the search for remedies of an ending; None if the request goes on, or never began."""
+    """Return the search for remedies of an ending; None if it goes on, or never began."""
     course = way.course
-    if not (course.attempts and course.is_over):
+    if not (course.attempts and course.is_over) or course.is_handed_off:
         return None
     last = outcomes[len(course.attempts) - 1]
     hint = read_hint(last.status, last.fields, wall).wait
@@ -276,6 +288,7 @@ def _ending(
         key=course.key_outcome,
         key_text=_key_text(subject, way),
         dead_letter=course.is_kept,
+        handed_off=course.is_handed_off,
     )
 
 
@@ -289,6 +302,8 @@ def _end(subject: Subject, way: PossibleEnding, outcomes: int) -> str:
     after = "at once" if way.ends[1] == 0 else f"after {span(way.ends)}"
     unused = outcomes - made
     rest = f" {_count(unused, 'outcome is', 'outcomes are')} not used." if unused else ""
+    if course.is_handed_off:
+        return f"The client gets 202 {after}, and the request is delivered later.{rest}"
     return f"The client gets {_response_text(subject, way)} {after}.{rest}"
 
 
@@ -320,6 +335,11 @@ def _key_text(subject: Subject, way: PossibleEnding) -> str:
         return f"It has no {keys.header}, so idempotency does nothing here."
     if course.key_outcome is None:
         return "" if course.answer else "Its key: nothing is kept of a fallback."
+    if course.is_handed_off:
+        return (
+            "Its key: duplicates get the same 202 until the delivery has ended, and for "
+            f"{format_duration(keys.ttl)} after that."
+        )
     state = state_after(course.key_outcome, keys)
     match course.key_outcome, state:
         case KeyOutcome.KEPT, _:

@@ -135,7 +135,7 @@ def _endings(courses: list[Course]) -> tuple[PossibleEnding, ...]:
     for course in courses:
         last = course.attempts[-1].verdict if course.attempts else None
         made, answer = len(course.attempts), course.answer
-        ending = (made, last, course.falls_back, answer, course.is_kept)
+        ending = (made, last, course.falls_back, answer, course.is_kept, course.is_handed_off)
         alike.setdefault(ending, []).append(course)
     return tuple(
         PossibleEnding(those[0], (min(t.ended for t in those), max(t.ended for t in those)))

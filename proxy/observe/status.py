@@ -16,6 +16,9 @@ from proxy.observe.metrics.series import Histogram
 from proxy.observe.metrics.snapshot import ProcessSnapshot, ThrottleName
 from proxy.observe.trouble import UPSTREAM_FAILED, Trouble, find_trouble
 from proxy.policy.attempt import outcome_label
+from proxy.policy.delivery.counts import RouteDeliveries
+from proxy.policy.delivery.state import OPEN
+from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.idempotency.record import KnownKeys
 from proxy.policy.reasons import VerdictReason
@@ -159,6 +162,7 @@ def summary(snapshot: ProcessSnapshot) -> dict[str, object]:
             }
             for (name,), histogram in snapshot[families.ATTEMPT_DURATION].items()
         },
+        **_deliveries(snapshot),
         **_shared_store(snapshot),
         "reloads": dict(snapshot[families.RELOADS][()]),
         "access_log_dropped": snapshot[families.LOST_LINES],
@@ -279,6 +283,42 @@ def _letters_written(counted: ProcessSnapshot, route: str) -> dict[str, object]:
     if not (kept or lost or expired):
         return {}
     return {"dead_letters": {"kept": kept, "lost": lost, "expired": expired}}
+
+
+def _deliveries(snapshot: ProcessSnapshot) -> dict[str, object]:
+    """Return what is shown of deliveries, where a route hands off or has left some."""
+    counts, now = snapshot[families.DELIVERIES][1], snapshot[families.NOW]
+    upstreams = _upstreams(snapshot)
+    routes = dict.fromkeys((*(route for (route,) in snapshot[families.ACCEPTED]), *counts))
+    if not routes:
+        return {}
+    used = snapshot[families.DELIVERIES_USED]
+    lines = snapshot[families.DELIVERY_LINES]
+    return {
+        "deliveries": {
+            "used_ratio": None if used is None else round(used, 6),
+            "routes": {
+                name: {
+                    **_open_deliveries(counts.get(name), now),
+                    "upstream": next(iter(upstreams.get(name, ())), None),
+                }
+                for name in routes
+            },
+            "lines": {upstream: phase.name.lower() for upstream, phase in lines.items()},
+        }
+    }
+
+
+def _open_deliveries(counts: RouteDeliveries | None, now: float) -> dict[str, object]:
+    states = {} if counts is None else counts.states
+    oldest, soonest = (counts.oldest, counts.next_due) if counts is not None else (0.0, 0.0)
+    return {
+        "open": sum(states.get(state, 0) for state in OPEN),
+        "states": {state.value: states.get(state, 0) for state in DeliveryState},
+        "bytes": 0 if counts is None else counts.size,
+        "oldest_seconds": round(max(now - oldest, 0.0), 3) if oldest else None,
+        "next_seconds": round(max(soonest - now, 0.0), 3) if soonest else None,
+    }
 
 
 def _series(snapshot: ProcessSnapshot, metric: Counted[SeriesT], *subject: str) -> SeriesT:

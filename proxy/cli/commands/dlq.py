@@ -8,12 +8,12 @@ import click
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import PAGE_SIZE, export_lines, list_path, request_dead_letters
 from proxy.cli.dead_letter_selection import (
-    confirm,
     no_dead_letters,
     refuse_mixed_callers,
     select_dead_letters,
 )
 from proxy.cli.drop_client import drop_all, drop_one, tell_drop
+from proxy.cli.many_at_once import confirm
 from proxy.cli.options import LINES, client_options
 from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
@@ -193,7 +193,7 @@ def replay(
     plan = "All will be sent again, but for those that may have run: --force sends them, too."
     if force:
         plan = "All will be sent again, those that may have run as well."
-    confirm(selected, plan, "Send them?", yes=yes or dry_run)
+    confirm(selected.describe(), plan, "Send them?", yes=yes or dry_run)
     sys.exit(replays.replay_all(selected.ids))
 
 
@@ -237,7 +237,8 @@ def drop(
         return
     if dry_run:
         sys.exit(tell_drop(selected))
-    confirm(selected, "All will be deleted for good: export them first.", "Drop them?", yes=yes)
+    plan = "All will be deleted for good: export them first."
+    confirm(selected.describe(), plan, "Drop them?", yes=yes)
     sys.exit(drop_all(client, route, selected.ids))
 
 

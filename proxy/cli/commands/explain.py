@@ -14,6 +14,7 @@ Examples:
   holdfast explain -c holdfast.yaml POST /v1/charges --outcome 503
   holdfast explain -c holdfast.yaml GET / --outcome timeout --outcome 200
   holdfast explain -c holdfast.yaml GET /v1/orders --outcome 503 --format json
+  holdfast explain -c holdfast.yaml PUT /v1/orders/7 --hand-off
 """
 
 
@@ -40,6 +41,13 @@ Examples:
     "May be repeated.",
 )
 @click.option(
+    "--hand-off",
+    "shows_delivery",
+    is_flag=True,
+    help="Show how it would be delivered: the schedule, whether it is repeatable, and what a crash "
+    "would do to it.",
+)
+@click.option(
     "--roll",
     type=click.FloatRange(0, 1, max_open=True),
     metavar="U",
@@ -60,6 +68,7 @@ def explain(
     fields: tuple[str, ...],
     outcome_texts: tuple[str, ...],
     *,
+    shows_delivery: bool,
     roll: float | None,
     output: str,
     as_json: bool,
@@ -98,6 +107,7 @@ def explain(
         sys.exit(1)
     request = read_request(method, url, pairs, hop_for(loaded.settings))
     explanation = explain_request(request, loaded.settings, origins)
+    explanation.shows_delivery = shows_delivery
     explanation.play(outcomes, outcome_texts, roll, SystemClock().wall())
     if as_json or output == "json":
         click.echo(json.dumps(explanation.as_json(), indent=2))

@@ -3,7 +3,7 @@
 import binascii
 from collections.abc import Iterator
 
-from proxy.cli.render.number_format import short_duration
+from proxy.cli.render.run_lines import labelled, run_lines
 from proxy.cli.render.shell_command import explain_command
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson, legible
@@ -62,7 +62,7 @@ def dead_letter_page(dead_letter: UntrustedJson) -> Page:
     return Page(
         [
             *_summary(dead_letter),
-            *_runs(dead_letter),
+            *run_lines(dead_letter, first="first sent", later="replay"),
             (),
             *_request(dead_letter),
             (),
@@ -71,78 +71,50 @@ def dead_letter_page(dead_letter: UntrustedJson) -> Page:
     )
 
 
-def _labelled(name: str, text: str, tone: Tone = Tone.PLAIN) -> Line:
-    return Cell(f"{name}: "), Cell(text, tone)
-
-
 def _summary(dead_letter: UntrustedJson) -> Iterator[Line]:
-    yield _labelled("id", dead_letter.text("id"))
-    yield _labelled("time", f"{dead_letter.text('time')}, kept until {dead_letter.text('expires')}")
-    yield _labelled("route", dead_letter.text("route"))
+    yield labelled("id", dead_letter.text("id"))
+    yield labelled("time", f"{dead_letter.text('time')}, kept until {dead_letter.text('expires')}")
+    yield labelled("route", dead_letter.text("route"))
     state = dead_letter.text("state")
-    yield _labelled("state", state, Tone.PLAIN if state == "waiting" else Tone.WARNING)
+    yield labelled("state", state, Tone.PLAIN if state == "waiting" else Tone.WARNING)
     reason = f", {dead_letter.text('why')}" if dead_letter.text("why") else ""
-    yield _labelled(
+    yield labelled(
         "error", f"{dead_letter.text('error')} ({dead_letter.text('category')}{reason})", Tone.BAD
     )
     if dead_letter.text("meaning"):
-        yield _labelled(dead_letter.text("why"), dead_letter.text("meaning"))
+        yield labelled(dead_letter.text("why"), dead_letter.text("meaning"))
     if dead_letter.is_true("may_have_run"):
-        yield _labelled("may have run", "maybe, find out before you send it again", Tone.WARNING)
+        yield labelled("may have run", "maybe, find out before you send it again", Tone.WARNING)
     else:
-        yield _labelled("may have run", "no", Tone.GOOD)
+        yield labelled("may have run", "no", Tone.GOOD)
     if dead_letter.text("fallback") not in {"", "-"}:
-        yield _labelled(
+        yield labelled(
             "fallback", f"the upstream {dead_letter.text('fallback')} was asked afterwards"
         )
     if dead_letter.text("record"):
-        yield _labelled("key", f"holdfast keys show {dead_letter.text('record')}")
-    yield _labelled("request id", dead_letter.text("request_id"))
-    yield _labelled("client", dead_letter.text("client"))
+        yield labelled("key", f"holdfast keys show {dead_letter.text('record')}")
+    yield labelled("request id", dead_letter.text("request_id"))
+    yield labelled("client", dead_letter.text("client"))
     if dead_letter.text("caller"):
-        yield _labelled("caller", dead_letter.text("caller"))
+        yield labelled("caller", dead_letter.text("caller"))
     command = explain_command(dead_letter)
     if command:
         # Above what the client sent, which could look like another one.
-        yield _labelled("explain", command)
-
-
-def _runs(dead_letter: UntrustedJson) -> Iterator[Line]:
-    for number, run in enumerate(dead_letter.parts("runs")):
-        yield ()
-        name = f"replay {number}" if number else "first sent"
-        result = run.text("result")
-        if not number and result == "refused":
-            name, result = "refused", "nothing was sent"
-        yield _labelled(name, f"{run.text('time')}, {result}")
-        for attempt in run.parts("attempts"):
-            yield (Cell(f"  {', '.join(_attempt(attempt))}"),)
-
-
-def _attempt(attempt: UntrustedJson) -> Iterator[str]:
-    yield f"{attempt.count('n')}. {attempt.text('upstream')} {attempt.text('address')}"
-    if "wait_ms" in attempt:
-        wait = short_duration(attempt.number("wait_ms") or 0)
-        yield f"waited {wait} ({attempt.text('wait_for')})"
-    ending = str(attempt.count("status") or attempt.text("outcome"))
-    yield f"{ending} after {short_duration(attempt.number('ms') or 0)}"
-    yield "sent" if attempt.is_true("sent") else "nothing sent"
-    if "why" in attempt:
-        yield attempt.text("why")
+        yield labelled("explain", command)
 
 
 def _request(dead_letter: UntrustedJson) -> Iterator[Line]:
     yield (Cell(f"{dead_letter.text('method')} {dead_letter.text('target')}"),)
     for name, value in dead_letter.pairs("headers"):
-        yield _labelled(name, value)
+        yield labelled(name, value)
     for name in dead_letter.texts("headers_dropped"):
-        yield _labelled(legible(name), "(not kept, give it with -H)", Tone.WARNING)
+        yield labelled(legible(name), "(not kept, give it with -H)", Tone.WARNING)
 
 
 def _body(dead_letter: UntrustedJson) -> Iterator[Line]:
     if "body_missing" in dead_letter:
         reason = dead_letter.text("body_missing")
-        yield _labelled("body", f"not kept ({reason}), so it cannot be sent again", Tone.BAD)
+        yield labelled("body", f"not kept ({reason}), so it cannot be sent again", Tone.BAD)
         return
     text = dead_letter.raw_text("body")
     if text is None:

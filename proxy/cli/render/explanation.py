@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
+from proxy.cli.render.number_format import long_duration
+from proxy.cli.render.tables import Cell, Column, Table, lay_out, text_of
 from proxy.cli.render.yaml_lines import commented_yaml
 from proxy.config import Setting
+from proxy.config.diagnostics.units import format_duration
 from proxy.explain.explanation import (
     ExplainedAttempt,
     ExplainedEnding,
@@ -38,6 +41,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.limits:
         yield from _wrapped(explanation.limits)
         yield ""
+    yield from _hand_off_lines(explanation)
     if explanation.forecast is None:
         yield from _wrapped(
             "Write --outcome 503 (say), once for each attempt, to see what would follow."
@@ -49,6 +53,45 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from _attempt_lines(attempt, unjudged)
     for number, ending in enumerate(explanation.endings):
         yield from _ending_lines(ending, "" if number == 0 else "Or: ")
+
+
+def _hand_off_lines(explanation: Explanation) -> Iterator[str]:
+    hand_off, subject = explanation.hand_off, explanation.subject
+    if hand_off is not None:
+        yield from _wrapped(hand_off.text)
+        yield ""
+    if not explanation.shows_delivery:
+        return
+    if hand_off is None:
+        name = "" if subject is None else subject.route.name
+        yield from _wrapped(f"The route {name} does not hand off: write hand_off: true in it.")
+        yield ""
+        return
+    planned = hand_off.delivery
+    yield "If every try fails and nothing defers it, since its acceptance:"
+    rows = [
+        (Cell(str(each.number)), Cell(_when(each.earliest)), Cell(_when(each.latest)))
+        for each in planned.tries
+    ]
+    columns = (Column("try"), Column("earliest"), Column("latest"))
+    for line in lay_out(Table("", columns, list(rows)), _WIDTH)[1:]:
+        yield f"  {text_of(line)}"
+    if planned.is_cut:
+        yield "  ... and more"
+    age = format_duration(planned.give_up_after)
+    yield from _wrapped(f"It is given up {age} after its acceptance, whatever it waits for.")
+    if hand_off.if_failed:
+        yield from _wrapped(
+            "Handed off after a failure it was tried before, and try 1 comes after the first wait."
+        )
+    yield from _wrapped(planned.text)
+    yield from _wrapped(planned.crash)
+    yield ""
+
+
+def _when(seconds: float | None) -> str:
+    """Format a time since the acceptance; None: it may be given up before."""
+    return "-" if seconds is None else long_duration(seconds)
 
 
 def _route_lines(explanation: Explanation) -> Iterator[str]:

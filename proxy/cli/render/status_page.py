@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 
+from proxy.cli.render.delivery_pages import delivery_table
 from proxy.cli.render.number_format import long_duration, plural, short_count
 from proxy.cli.render.status_tables import (
     Row,
@@ -61,6 +62,7 @@ def status_page(
             (
                 not_retried_table(routes, name),
                 letters_table(routes, name),
+                delivery_table(status),
                 throttles_table(_throttled(routes, upstreams), name),
                 upstreams_table(upstreams, status.part("addresses"), name),
                 failures_table(routes, name),

@@ -377,6 +377,15 @@ DELIVERY_BYTES = Derived(
         ((route,), counts.size) for route, counts in snapshot[DELIVERIES][1].items()
     ),
 )
+DELIVERIES_USED: Given[float | None] = Given(
+    "holdfast_deliveries_used_ratio",
+    "What the deliveries use of their room, entries or bytes, whichever is more; from 0 to 1.",
+    merge=known(max),
+    nothing=lambda: None,
+    only_if_any=True,
+    page="What the deliveries use of their room, of `entries` or of `bytes`, whichever is more: "
+    "from 0 to 1, and above 1 where the room was made smaller. Absent where no route hands off.",
+)
 DELIVERIES_OLDEST = Derived(
     "holdfast_deliveries_oldest_timestamp_seconds",
     "When the oldest open delivery was accepted; absent while there is none.",
@@ -549,6 +558,8 @@ MAX_FDS = _system("process_max_fds", "Maximum number of open file descriptors.")
 
 # Sources that only /status shows.
 
+NOW: MetricSource[float] = MetricSource("now", merge=max, nothing=float)
+"""When the snapshot was taken, in seconds since the epoch."""
 CONNECTIONS: MetricSource[int] = MetricSource("connections", merge=sum, nothing=int)
 """Clients that are connected."""
 KEYS_IN_FLIGHT: MetricSource[int] = MetricSource("keys_in_flight", merge=sum, nothing=int)

@@ -395,6 +395,7 @@ def test_for_programs() -> None:
             "key": None,
             "key_text": "",
             "dead_letter": False,
+            "handed_off": False,
         }
     ]
 
