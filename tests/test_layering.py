@@ -26,6 +26,8 @@ ARROWS: dict[str, set[str]] = {
     "server": {"core", "http", "net", "policy"},
     # Dead letters are sent again through the pipeline, without a client:
     "replay": {"core", "http", "pipeline", "policy", "stores"},
+    # What was handed off is sent by one attempt of the pipeline, and clients may ask for it:
+    "delivery": {"core", "http", "pipeline", "policy", "stores", "upstream"},
     # The stages without listeners, in virtual time; and what they tell of one request:
     "simulation": {"core", "http", "net", "pipeline", "policy", "stores", "upstream"},
     "explain": {"config", "core", "http", "policy", "simulation"},
@@ -39,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "admin",
         "config",
         "core",
+        "delivery",
         "http",
         "net",
         "observe",
@@ -94,12 +97,11 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "caller_fields": {"settings", "throttle"},
         "retry": {"attempt", "reasons", "repeatable", "settings", "window"},
         "idempotency": {"attempt", "repeatable", "settings"},
+        "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
         "delivery": {
-            *("attempt", "failure_category", "fair_share", "reasons"),
+            *("attempt", "dead_letter", "failure_category", "fair_share", "reasons"),
             *("repeatable", "retry", "settings"),
         },
-        "dead_letter": {"attempt", "failure_answers", "failure_category", "retry", "settings"},
-        "delivery": {"attempt", "dead_letter", "reasons", "repeatable", "retry", "settings"},
     },
     "config": {
         "diagnostics": set(),

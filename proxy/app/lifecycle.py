@@ -106,9 +106,9 @@ class App:
             loaded_at=self._clock.wall(),
         )
         self._dead_letters = DeadLetterStore(self.settings.state_dir, self._clock, self._metrics)
-        room = self.settings.deliveries
+        limits = self.settings.deliveries
         self._deliveries = FileDeliveryStore(
-            self.settings.state_dir, self._clock, entries=room.entries, size=room.bytes
+            self.settings.state_dir, self._clock, entries=limits.entries, size=limits.bytes
         )
         self._keeps_keys = any(map(has_idempotency, self.settings.routes))
         """Whether a configuration that was in force since the start had idempotency keys."""
@@ -135,10 +135,10 @@ class App:
         )
         self._replays = ReplayService(self._dead_letters, self._clock, self._metrics)
         self._dispatcher = Dispatcher(
-            self._deliveries, self._clock, self._metrics, self._delivering, self._forget_key
+            self._deliveries, self._clock, self._metrics, self._delivering
         )
         self._delivery_service = DeliveryService(
-            self._deliveries, self._clock, self._metrics, self._delivering, self._forget_key
+            self._deliveries, self._clock, self._metrics, self._delivering, self._store.keys
         )
         built = self._build(self._loaded, contexts)
         self._listener = Listener(self.settings.listen, built.router, self._clock, coalescer)
@@ -258,21 +258,11 @@ class App:
                 raise
             _log.warning("older deliveries are unavailable: %s", error)
         else:
-            self._dispatcher.start()
+            await self._dispatcher.start()
 
     def _delivering(self) -> tuple[Settings, Mapping[str, DeliveryRoute]]:
         """Return the configuration in force, and its routes that hand off."""
         return self.settings, self._generation.delivering
-
-    async def _forget_key(self, record: str) -> None:
-        """Free the key of a delivery that failed or was cancelled: its 202 is no result any more.
-
-        What may have run is known by the file of the deliveries.
-        """
-        try:
-            await self._in_flight_keys.store.drop(record)
-        except StoreError as error:
-            _log.warning("the key %s of a delivery that failed is not free yet (%s)", record, error)
 
     async def drain(self) -> None:
         """Shut down gracefully: take no more requests, let those under way end, close all."""

@@ -19,6 +19,10 @@ class Meter(Protocol):
     def count(self, metric: str, *labels: str, by: int = 1) -> None:
         """Add to the series that has these *labels*, of a counter in the table of metrics."""
 
+
+class DeliveryMeter(Meter, Protocol):
+    """Counts and measures what becomes of deliveries, as :class:`Meter` does."""
+
     def observe(self, metric: str, seconds: float, *labels: str) -> None:
         """Add *seconds* to the series with these *labels*, of a histogram in the table."""
 

@@ -113,27 +113,27 @@ class DeliveryResource:
 
 def delivery_json(delivery: Delivery) -> dict[str, object]:
     """Return what a client may know of a delivery: nothing of the request itself."""
-    told: dict[str, object] = {
+    reported: dict[str, object] = {
         "delivery": delivery.id,
         "state": delivery.state.value,
         "accepted": timestamp(delivery.accepted),
         "attempts": delivery.attempts,
     }
     if delivery.is_open:
-        told["gives_up"] = timestamp(delivery.gives_up)
+        reported["gives_up"] = timestamp(delivery.gives_up)
         if delivery.state is not DeliveryState.SENDING:
-            told["next_attempt"] = timestamp(delivery.due)
+            reported["next_attempt"] = timestamp(delivery.due)
     else:
-        told["ended"] = timestamp(delivery.ended)
+        reported["ended"] = timestamp(delivery.ended)
     if delivery.reason:
-        told["why"] = delivery.reason
+        reported["why"] = delivery.reason
     if delivery.deferred is not None:
-        told["deferred"] = delivery.deferred.value
+        reported["deferred"] = delivery.deferred.value
     if delivery.state is DeliveryState.FAILED:
-        told["may_have_run"] = "maybe" if delivery.may_have_run else "no"
+        reported["may_have_run"] = "maybe" if delivery.may_have_run else "no"
     if delivery.response_status:
-        told["response"] = {"status": delivery.response_status}
-    return told
+        reported["response"] = {"status": delivery.response_status}
+    return reported
 
 
 def _gone(exchange: Exchange) -> None:

@@ -1,22 +1,28 @@
 """What operators and clients may see and do of deliveries: look, retry, cancel."""
 
 import logging
-from collections.abc import Awaitable, Callable
 
 from proxy.core.clock import Clock
+from proxy.core.ids import new_owner_token
 from proxy.core.recorders import Meter
 from proxy.delivery.dispatcher import FindRoutes
 from proxy.delivery.request import facts_of
+from proxy.pipeline.hand_off.answers import accepted_as
 from proxy.policy.delivery.history import attempts_of_delivery
 from proxy.policy.delivery.state import Delivery, TransitionRefusal, retry
 from proxy.policy.delivery.words import DeliveryState
+from proxy.policy.idempotency.record import ENQUEUES, Claim, ClaimAnswer, Ending
 from proxy.policy.repeatable import RepeatPermission
+from proxy.stores import StoreError
 from proxy.stores.deliveries.ports import DeliveryPage, DeliveryStore, Gone, ShownDelivery
+from proxy.stores.ports import IdempotencyStore
 
 _log = logging.getLogger("holdfast")
 
 _TIMES = 5
 """How often a retry is decided anew because the delivery changed meanwhile."""
+_CLAIM_LASTS = 30.0
+"""Seconds for which a key is claimed while its delivery begins anew."""
 
 
 class DeliveryService:
@@ -28,14 +34,14 @@ class DeliveryService:
         clock: Clock,
         meter: Meter,
         find_routes: FindRoutes,
-        forget_key: Callable[[str], Awaitable[object]],
+        keys: IdempotencyStore,
     ) -> None:
-        """*forget_key* drops the record of the key of a delivery that was cancelled."""
+        """*keys* has the records of the keys: what begins anew claims its own first."""
         self._store = store
         self._clock = clock
         self._meter = meter
         self._find_routes = find_routes
-        self._forget_key = forget_key
+        self._keys = keys
 
     async def find(self, delivery_id: str) -> ShownDelivery | Gone:
         """Return all of a delivery but its body."""
@@ -80,14 +86,64 @@ class DeliveryService:
             shown = await self.find(delivery_id)
             if isinstance(shown, Gone):
                 return TransitionRefusal.UNKNOWN
-            delivery = shown.delivery
-            repeatable = self._is_repeatable(shown)
-            again = await self._store.retry(delivery, repeatable=repeatable, force=force)
+            again = await self._retry(shown, force=force)
             if again is not TransitionRefusal.CHANGED:
                 if isinstance(again, Delivery):
                     forced = ", with force" if force else ""
                     _log.info("delivery %s is sent now, asked by %s%s", delivery_id, by, forced)
                 return again
+        return TransitionRefusal.CHANGED
+
+    async def _retry(self, shown: ShownDelivery, *, force: bool) -> Delivery | TransitionRefusal:
+        delivery = shown.delivery
+        repeatable = self._is_repeatable(shown)
+        if delivery.is_open or not delivery.record:
+            return await self._store.retry(delivery, repeatable=repeatable, force=force)
+        # Its key was free since it failed: another request may have it, or may have run with it.
+        owner = ENQUEUES + new_owner_token()
+        refusal = await self._claim_key(delivery, owner, may_repeat=repeatable or force)
+        if refusal is not None:
+            return refusal
+        try:
+            return await self._store.retry(delivery, repeatable=repeatable, force=force)
+        finally:
+            # The delivery itself has the key from now on.
+            await self._keys.settle(delivery.record, owner, Ending(None, _CLAIM_LASTS))
+
+    async def _claim_key(
+        self, delivery: Delivery, owner: str, *, may_repeat: bool
+    ) -> TransitionRefusal | None:
+        """Claim the key of a delivery that failed; return why it is not its own any more.
+
+        *may_repeat*: though a request with the key may have run.
+        """
+        claim = Claim(
+            delivery.record,
+            owner,
+            delivery.fingerprint,
+            delivery.route,
+            _CLAIM_LASTS,
+            _CLAIM_LASTS,
+            takes_over=may_repeat,
+            caller=delivery.caller,
+        )
+        for _ in range(_TIMES):
+            claimed = await self._keys.claim(claim)
+            match claimed.answer:
+                case ClaimAnswer.NEW:
+                    return None
+                case ClaimAnswer.BUSY:
+                    return TransitionRefusal.SENDING
+                case ClaimAnswer.DONE if accepted_as(claim.name, claimed.result) == delivery.id:
+                    await self._keys.drop(claim.name)  # the 202 of this one, which failed
+                case ClaimAnswer.HELD if may_repeat:
+                    await self._keys.drop(claim.name)
+                case ClaimAnswer.HELD:
+                    return TransitionRefusal.MAY_HAVE_RUN
+                case ClaimAnswer.FULL:
+                    raise StoreError("there is no room for its key")
+                case _:
+                    return TransitionRefusal.ENDED
         return TransitionRefusal.CHANGED
 
     def _is_repeatable(self, shown: ShownDelivery) -> bool:
@@ -109,6 +165,4 @@ class DeliveryService:
             self._meter.count(
                 "holdfast_deliveries_ended_total", cancelled.route, cancelled.state.value
             )
-            if cancelled.record:
-                await self._forget_key(cancelled.record)
         return cancelled

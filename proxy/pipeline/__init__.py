@@ -87,20 +87,20 @@ def build(settings: RouteSettings, services: RouteServices) -> Handler:
         ).handle
     # 6. Hand-off: outside the retry, because a request that failed for good may be delivered later;
     #    inside dead letters, because what is delivered later has not failed yet.
-    hand_off_rules, caller = None, share_owner(settings, services)
+    hand_off, caller = None, share_owner(settings, services)
     if settings.hand_off is not None:
-        hand_off_rules = HandOffRules(settings, upstream.settings)
-        handle = HandOff(
+        hand_off = HandOff(
             settings,
             upstream.settings,
-            hand_off_rules,
+            HandOffRules(settings, upstream.settings),
             handle,
             store=services.deliveries,
             sink=services.dead_letters,
             caller=caller,
             status_path=services.delivery_status,
             clock=services.clock,
-        ).handle
+        )
+        handle = hand_off.handle
     # 7. Dead letters: outside the retry, because only a request that failed for good is kept;
     #    inside idempotency, because a duplicate must not be kept a second time.
     if dead_letters is not None:
@@ -117,13 +117,14 @@ def build(settings: RouteSettings, services: RouteServices) -> Handler:
             covers_host=any(up.settings.preserve_host for up in _targets(settings, services)),
             time_left=attempt.time_left,
             clock=services.clock,
+            is_void=None if hand_off is None else hand_off.is_void,
         )
         handle = idempotency.handle
     # 9. Admission to hand-off: outside idempotency, which reads the whole body: space for it is
     #    reserved before that.
-    if hand_off_rules is not None:
+    if hand_off is not None:
         handle = HandOffAdmission(
-            hand_off_rules,
+            hand_off.rules,
             handle,
             services.deliveries,
             caller=caller,

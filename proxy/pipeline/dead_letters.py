@@ -472,10 +472,15 @@ def _category(error: _Error) -> FailureCategory:
     return category(error, statuses) or FailureCategory.TRANSIENT
 
 
-def attempt_records(attempts: list[Attempt], clock: Clock) -> tuple[Mapping[str, object], ...]:
-    """Return each attempt as in the access log, but with the date at which it began."""
+def attempt_records(
+    attempts: list[Attempt], clock: Clock, offset: float | None = None
+) -> tuple[Mapping[str, object], ...]:
+    """Return each attempt as in the access log, but with the date at which it began.
+
+    *offset* is what dates are ahead of the monotonic clock, unless they are the wall clock's.
+    """
     now = clock.monotonic()
-    offset = clock.wall() - now
+    offset = clock.wall() - now if offset is None else offset
     return tuple(
         json.loads(
             attempt_json(

@@ -153,6 +153,9 @@ class SimulatedDeliveries:
         """Return the delivery of an idempotency key's record."""
         return next((each for each in self.accepted if each.record == record), None)
 
+    async def withdraw_letter(self, delivery_id: str) -> None:
+        """Do nothing: none fails."""
+
     async def wait_for_end(self, delivery_id: str, seconds: float) -> ShownDelivery | None:
         """Wait in vain."""
         del delivery_id

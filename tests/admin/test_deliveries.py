@@ -140,14 +140,14 @@ async def test_cancelling(caplog: pytest.LogCaptureFixture) -> None:
         }
         assert (await delivery_of(proxy, delivery_id))["state"] == "cancelled"
         again = await proxy.admin("DELETE", f"/deliveries/{delivery_id}")
-        assert obstacle(again) == (409, "delivery_ended")
+        assert obstacle(again) == (409, "delivery_over")
         assert f"delivery {delivery_id} is cancelled, asked by admin (127.0.0.1)" in caplog.text
         sent = await waiting(proxy)
         taken = await proxy.app._deliveries.take_one(sent, [URL])
         assert taken is not None
         refused = await proxy.admin("DELETE", f"/deliveries/{sent}")
-        assert obstacle(refused) == (409, "delivery_sending")
-        assert obstacle(await retry(proxy, sent)) == (409, "delivery_sending")
+        assert obstacle(refused) == (409, "delivery_under_way")
+        assert obstacle(await retry(proxy, sent)) == (409, "delivery_under_way")
         await proxy.app._deliveries.give_back(taken.delivery)
 
 
@@ -181,7 +181,7 @@ async def test_what_did_not_run_starts_anew_and_is_no_letter_any_more() -> None:
         await eventually(lambda: len(proxy.app._dispatcher) == 0)
         assert (await delivery_of(proxy, delivery_id))["state"] == "delivered"
         assert await listed(proxy) == []
-        assert obstacle(await retry(proxy, delivery_id)) == (409, "delivery_ended")
+        assert obstacle(await retry(proxy, delivery_id)) == (409, "delivery_over")
 
 
 @pytest.mark.parametrize("body", [b"x", b"[]", b'{"force": 1}', b'{"headers": []}'])

@@ -24,6 +24,7 @@ from proxy.policy.settings import (
     UpstreamSettings,
 )
 from proxy.stores.dead_letters import DeadLetterStore
+from proxy.stores.deliveries import FileDeliveryStore
 from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.upstream.upstream import Upstream
 from tests.pipeline.twins import outcomes
@@ -75,8 +76,19 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
         MemorySettings(), clock, Metrics(version="", parser="", loaded_at=0.0)
     )
     in_flight = InFlightKeys(store, clock, cast("ResultMemory", None))
+    deliveries = FileDeliveryStore("nowhere", clock, entries=1, size=1)
     services = RouteServices(
-        {"a": upstream}, {}, deadlines, {}, (), in_flight, dead_letters, RetryWaits(), clock
+        {"a": upstream},
+        {},
+        deadlines,
+        {},
+        (),
+        in_flight,
+        dead_letters,
+        deliveries,
+        None,
+        RetryWaits(),
+        clock,
     )
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), services)
     forward = getattr(handler, "__self__", None)

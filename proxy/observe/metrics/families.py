@@ -28,12 +28,12 @@ from proxy.observe.metrics.snapshot import MetricSource, ProcessSnapshot, Thrott
 from proxy.policy.attempt import STATUS_CLASSES, FailureKind, outcome_label
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts, ReplayResult
+from proxy.policy.delivery.counts import RouteDeliveries
 from proxy.policy.delivery.line import LinePhase
 from proxy.policy.delivery.words import DeferralReason, DeliveryEnd, DeliveryState
 from proxy.policy.idempotency.record import KnownKeys
 from proxy.policy.reasons import KeyResult, VerdictReason
 from proxy.policy.settings import HandOffWhen
-from proxy.stores.deliveries.ports import RouteDeliveries
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")

@@ -40,7 +40,7 @@ _TOO_LARGE = Refusal(
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Ticket:
+class HandOffPlan:
     """How one request is handed off (core.ports.HandOffTicket)."""
 
     when: HandOffWhen
@@ -122,7 +122,7 @@ class HandOffAdmission:
         length = exchange.head.length
         size = FIRST_PIECE if length == CHUNKED else length
         reservation = self._store.reserve(self._caller(exchange), size)
-        ticket = Ticket(
+        plan = HandOffPlan(
             when=acceptance.when,
             is_forced=is_forced,
             preference=preference,
@@ -137,15 +137,15 @@ class HandOffAdmission:
                 if is_forced:
                     return queue_full(reservation, FULL_FOR)
                 return await self._inner(exchange)
-            ticket.no_capacity = reservation
+            plan.no_capacity = reservation
         else:
-            ticket.reservation, ticket.reserved = reservation, size
-        exchange.hand_off = ticket
+            plan.reservation, plan.reserved = reservation, size
+        exchange.hand_off = plan
         try:
             return await self._inner(exchange)
         finally:
-            if ticket.reservation is not None:
-                ticket.reservation.release()
+            if plan.reservation is not None:
+                plan.reservation.release()
 
 
 def field_names(exchange: Exchange) -> frozenset[str]:

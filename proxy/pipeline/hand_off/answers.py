@@ -1,13 +1,15 @@
-"""What a client is told of its delivery: 202 with where to ask, or why there is none."""
+"""What a client is reported of its delivery: 202 with where to ask, or why there is none."""
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.http.response_head import ResponseHead, own_head
+from proxy.http.response_head import KeptResponse, ResponseHead, own_head
 from proxy.policy.delivery.state import Delivery
+from proxy.policy.idempotency.stored_response import BadResult, unpack
 from proxy.stores.deliveries.ports import NoCapacity
 
 _ACCEPTED = 202
@@ -21,6 +23,26 @@ _CALLER_HAS_ITS_SHARE = (
     "Your deliveries take all the room that one caller may have. Send it again when some have "
     "ended."
 )
+
+
+def accepted_as(name: str, stored: bytes | KeptResponse) -> str:
+    """Return the id of the delivery of which a key's result tells; empty if it tells of none.
+
+    *name* is that of the key's record; *stored* is its result, as the store has it or unpacked.
+    """
+    if isinstance(stored, bytes):
+        try:
+            result = unpack(name, stored)
+        except BadResult:
+            return ""
+        if not isinstance(result, KeptResponse):
+            return ""
+        stored = result
+    found = _find_delivery(stored.head) if stored.status == _ACCEPTED else None
+    return "" if found is None else found[1].decode("latin-1")
+
+
+_find_delivery = re.compile(rb"\r\nHoldfast-Delivery: (\S+)").search
 
 
 def queue_full(no_capacity: NoCapacity, wait: int) -> Refusal:
@@ -43,15 +65,15 @@ def accepted(
     *applied* is the value of Preference-Applied, empty if the client asked for nothing.
     """
     where = None if status_path is None else f"{status_path}/{delivery.id}"
-    told = {
+    reported = {
         "delivery": delivery.id,
         "state": delivery.state.value,
         "accepted": timestamp(delivery.accepted),
         "gives_up": timestamp(delivery.gives_up),
     }
     if where is not None:
-        told["status"] = where
-    body = json.dumps(told).encode()
+        reported["status"] = where
+    body = json.dumps(reported).encode()
     fields = [
         b"Content-Type: application/json",
         b"Cache-Control: no-store",

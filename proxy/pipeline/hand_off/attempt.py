@@ -35,7 +35,8 @@ _REASONS = {
 class NotSent:
     """A delivery was not sent: no byte of it has gone out."""
 
-    reason: DeferralReason
+    reason: DeferralReason | None
+    """None: by a fault of our own."""
     wait: float
     """Seconds after which it may be sent."""
 

@@ -13,6 +13,7 @@ of the key's own record, a key that has an open delivery there is not run again.
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from proxy.core.clock import Clock
@@ -23,19 +24,27 @@ from proxy.core.route import Handler
 from proxy.http.fields import RawHeaders, nominated
 from proxy.http.prefer import without_honoured
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.http.response_head import own_head
+from proxy.http.response_head import KeptResponse, own_head
 from proxy.pipeline.dead_letters import NOT_KEPT, attempt_records
-from proxy.pipeline.hand_off.admission import FULL_FOR, Ticket, field_names
-from proxy.pipeline.hand_off.answers import NOT_DURABLE, accepted, queue_full, with_preference
+from proxy.pipeline.hand_off.admission import FULL_FOR, HandOffPlan, field_names
+from proxy.pipeline.hand_off.answers import (
+    NOT_DURABLE,
+    accepted,
+    accepted_as,
+    queue_full,
+    with_preference,
+)
 from proxy.pipeline.hand_off.withheld import WithheldFailure
 from proxy.pipeline.services import RouteServices
 from proxy.policy.caller_fields import display_name
 from proxy.policy.dead_letter import credentials_sent, headers_to_keep
 from proxy.policy.delivery.acceptance import FailedRequest, HandOffRules
+from proxy.policy.delivery.key_rules import KeyStanding, KeyTerms, key_standing
 from proxy.policy.delivery.schedule import usable_hint, wait_before_next
 from proxy.policy.delivery.state import Delivery, DeliveryRun, LetterTerms
 from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.idempotency.key import KeyReader, scope_digest
+from proxy.policy.idempotency.record import Claim
 from proxy.policy.reasons import KeyResult
 from proxy.policy.repeatable import did_not_run, may_have_run
 from proxy.policy.retry.verdict import AttemptResult
@@ -52,6 +61,7 @@ from proxy.stores.deliveries.ports import (
     Accepted,
     AcceptUncertain,
     DeliverySink,
+    HeldKey,
     Mismatch,
     NewDelivery,
     NoCapacity,
@@ -60,6 +70,8 @@ from proxy.stores.deliveries.ports import (
 
 _log = logging.getLogger("holdfast")
 
+_ABOUT_THE_KEY = frozenset({RefusalReason.KEY_MISMATCH, RefusalReason.OUTCOME_UNKNOWN})
+_CLIENT_ERRORS = range(400, 500)
 _TOO_LARGE = Refusal(
     RefusalReason.BODY_TOO_LARGE,
     "Send a smaller body: all of it has to be kept until it is delivered.",
@@ -115,7 +127,7 @@ class HandOff:
 
         *sink* digests credentials; *status_path* is where clients ask for their deliveries.
         """
-        self._rules = rules
+        self.rules = rules
         self._settings = rules.settings
         self._route = route
         self._upstream = upstream
@@ -127,6 +139,7 @@ class HandOff:
         self._clock = clock
         self._takes_failures = HandOffWhen.FAILED in self._settings.when
         self._key_settings = keys = route.idempotency or IdempotencySettings()
+        self._key_terms = KeyTerms(keys.ttl, keys.on_ambiguous is AmbiguousKeys.HOLD)
         self._scope = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
         """Reads who may ask for the answer, on a route without keys as well."""
         letters = route.dead_letter
@@ -137,62 +150,77 @@ class HandOff:
 
     def handle(self, exchange: Exchange) -> Awaitable[Refusal | None]:
         """Hand the request off, or serve it, and hand it off if that fails."""
-        ticket = exchange.hand_off
-        if isinstance(ticket, Ticket):
-            return self._enqueue(exchange, ticket)
+        plan = exchange.hand_off
+        if isinstance(plan, HandOffPlan):
+            return self._enqueue(exchange, plan)
+        has_key, takes_failures = exchange.owned_key is not None, self._takes_failures
         if (
             exchange.method not in self._settings.methods
             or exchange.upgrade
-            or exchange.is_replay
-            or (exchange.owned_key is None and not self._takes_failures)
+            or not (has_key or (takes_failures and not exchange.is_replay))
         ):
             return self._inner(exchange)
         return self._serve(exchange)
 
+    async def is_void(self, claim: Claim, result: KeptResponse) -> bool:
+        """Say whether *result* of a key tells of a delivery that is its result no longer."""
+        delivery_id = accepted_as(claim.name, result)
+        if not delivery_id:
+            return False
+        try:
+            delivery = await self._store.find_record(claim.name)
+        except StoreError:
+            return False  # it was accepted, and whoever asks for it learns the rest
+        # One that is forgotten ended well, or its time is over.
+        return delivery is not None and (
+            delivery.id != delivery_id
+            or not (delivery.is_open or delivery.state is DeliveryState.DELIVERED)
+        )
+
     # Before anything is sent.
 
-    async def _enqueue(self, exchange: Exchange, ticket: Ticket) -> Refusal | None:
+    async def _enqueue(self, exchange: Exchange, plan: HandOffPlan) -> Refusal | None:
         body = exchange.body
         whole = b"" if body is None else body.whole() or await body.read_whole()
-        refusal = self._obstacle(exchange, ticket, whole)
+        refusal = self._obstacle(exchange, plan, whole)
         if refusal is None:
-            new = self._new_delivery(exchange, ticket, whole)
-            outcome = await self._accept(exchange, new, ticket)
+            new = self._new_delivery(exchange, plan, whole)
+            outcome = await self._accept(exchange, new, plan)
             if isinstance(outcome, Accepted):
-                return await self._answer(exchange, ticket, outcome)
+                return await self._answer(exchange, plan, outcome)
             refusal = outcome
         # A claim that promises a delivery on disk must be followed by nothing else.
-        is_bound = ticket.comes_first and exchange.owned_key is not None
-        if ticket.is_forced or is_bound or refusal.reason is RefusalReason.KEY_MISMATCH:
+        is_bound = plan.comes_first and exchange.owned_key is not None
+        if plan.is_forced or is_bound or refusal.reason in _ABOUT_THE_KEY:
             return refusal
         exchange.hand_off = None
         return await self.handle(exchange)
 
-    def _obstacle(self, exchange: Exchange, ticket: Ticket, whole: bytes) -> Refusal | None:
+    def _obstacle(self, exchange: Exchange, plan: HandOffPlan, whole: bytes) -> Refusal | None:
         """Return why a request whose body is known now cannot be handed off; None if it can."""
         count = exchange.route.recorder.count
-        if not self._rules.fits(len(whole)):
+        if not self.rules.fits(len(whole)):
             count("holdfast_deliveries_refused_total", "too_large")
             return _TOO_LARGE
-        no_capacity = ticket.no_capacity
-        if ticket.reservation is not None and len(whole) > ticket.reserved:
-            no_capacity = ticket.reservation.grow(len(whole) - ticket.reserved)
-        if no_capacity is not None and ticket.reservation is not None:
+        no_capacity = plan.no_capacity
+        if plan.reservation is not None and len(whole) > plan.reserved:
+            no_capacity = plan.reservation.grow(len(whole) - plan.reserved)
+        if no_capacity is not None and plan.reservation is not None:
             count("holdfast_deliveries_refused_total", "queue_full")
             return queue_full(no_capacity, FULL_FOR)
         return None
 
     async def _accept(
-        self, exchange: Exchange, new: NewDelivery, ticket: Ticket
+        self, exchange: Exchange, new: NewDelivery, plan: HandOffPlan
     ) -> Accepted | Refusal:
         """Write the delivery to disk; return the refusal if there is none afterwards."""
         count = exchange.route.recorder.count
         try:
-            outcome = await self._store.accept(new, ticket.reservation)
+            outcome = await self._store.accept(new, plan.reservation)
         except AcceptUncertain as error:
             _log.warning("whether request %s was accepted is unknown: %s", new.request_id, error)
             count("holdfast_deliveries_refused_total", "not_durable")
-            ticket.is_forced = True  # it must not be sent in another way
+            plan.is_forced = True  # it must not be sent in another way
             return NOT_DURABLE
         except StoreError as error:
             _log.warning("request %s cannot be handed off: %s", new.request_id, error)
@@ -200,21 +228,23 @@ class HandOff:
             return NOT_DURABLE
         match outcome:
             case Accepted():
-                ticket.delivery_id = outcome.delivery.id
+                plan.delivery_id = outcome.delivery.id
                 if not outcome.is_duplicate:
-                    count("holdfast_deliveries_accepted_total", ticket.when)
+                    count("holdfast_deliveries_accepted_total", plan.when)
                 return outcome
             case Mismatch():
                 return self._mismatch(exchange)
+            case HeldKey():
+                return self._held(exchange)
             case NoCapacity():
                 count("holdfast_deliveries_refused_total", "queue_full")
                 return queue_full(outcome, FULL_FOR)
 
     async def _answer(
-        self, exchange: Exchange, ticket: Ticket, outcome: Accepted
+        self, exchange: Exchange, plan: HandOffPlan, outcome: Accepted
     ) -> Refusal | None:
         """Answer with 202; or with the upstream's answer, if the client waits and it comes."""
-        preference, delivery = ticket.preference, outcome.delivery
+        preference, delivery = plan.preference, outcome.delivery
         waited = None
         if preference is not None and preference.wait:
             limit = self._settings.timeout
@@ -228,6 +258,7 @@ class HandOff:
             exchange.end_wait()
             if preference is not None and shown is not None:
                 if self._relay_answer(exchange, shown, preference.applied(waited)):
+                    await self._withdraw_letter(exchange, shown)
                     return None
                 delivery = shown.delivery
         applied = b"" if preference is None else preference.applied(waited)
@@ -260,6 +291,14 @@ class HandOff:
         (exchange.capture or exchange).relay_head(head, [response.body], complete=True)
         return True
 
+    async def _withdraw_letter(self, exchange: Exchange, shown: ShownDelivery) -> None:
+        """Keep no dead letter of a request whose client waited and was told what is wrong."""
+        response, delivery = shown.response, shown.delivery
+        is_final = response is not None and response.status in _CLIENT_ERRORS
+        if delivery.state is DeliveryState.FAILED and is_final and not exchange.client_is_gone:
+            with suppress(StoreError):  # then there is a dead letter too many
+                await self._store.withdraw_letter(delivery.id)
+
     # Served while the client waits.
 
     async def _serve(self, exchange: Exchange) -> Refusal | None:
@@ -267,7 +306,7 @@ class HandOff:
             refusal = await self._answer_known(exchange)
             if refusal is not None or exchange.hand_off is not None:
                 return refusal
-        if not self._takes_failures:
+        if not self._takes_failures or exchange.is_replay:
             return await self._inner(exchange)
         outer = exchange.capture
         withheld = exchange.capture = WithheldFailure(exchange, outer or exchange, self._clock)
@@ -302,27 +341,20 @@ class HandOff:
             return _NO_FILE
         if delivery is None:
             return None
-        return self._answer_for(exchange, delivery, key.claim.fingerprint)
-
-    def _answer_for(
-        self, exchange: Exchange, delivery: Delivery, fingerprint: bytes
-    ) -> Refusal | None:
-        """Answer a request whose key *delivery* has, unless that leaves the key free."""
-        keys = self._key_settings
-        if delivery.fingerprint != fingerprint:
-            return self._mismatch(exchange)
         now = self._clock.wall()
-        is_result = delivery.state is DeliveryState.DELIVERED and now < delivery.ended + keys.ttl
-        if delivery.is_open or is_result:
-            self._count_key(exchange, KeyResult.REPLAYED)
-            ticket = Ticket(when=HandOffWhen.ASKED, result_lasts=self._settings.give_up_after)
-            ticket.delivery_id = delivery.id
-            exchange.hand_off = ticket
-            self._relay_accepted(exchange, delivery, b"", is_replayed=True)
-            return None
-        if delivery.may_have_run and keys.on_ambiguous is AmbiguousKeys.HOLD:
-            self._count_key(exchange, KeyResult.HELD)
-            return Refusal(RefusalReason.OUTCOME_UNKNOWN, _UNKNOWN, record=exchange.record)
+        match key_standing(delivery, key.claim.fingerprint, self._key_terms, now):
+            case KeyStanding.MISMATCH:
+                return self._mismatch(exchange)
+            case KeyStanding.DUPLICATE:
+                self._count_key(exchange, KeyResult.REPLAYED)
+                plan = HandOffPlan(
+                    when=HandOffWhen.ASKED, result_lasts=self._settings.give_up_after
+                )
+                plan.delivery_id = delivery.id
+                exchange.hand_off = plan
+                self._relay_accepted(exchange, delivery, b"", is_replayed=True)
+            case KeyStanding.HELD if not exchange.is_replay:  # an operator has decided
+                return self._held(exchange)
         return None
 
     async def _hand_off_failure(
@@ -346,42 +378,42 @@ class HandOff:
             size=0,
             now=self._clock.monotonic(),
         )
-        if exchange.fallback or self._rules.after_failure(failed, names) is not None:
+        if exchange.fallback or self.rules.after_failure(failed, names) is not None:
             return None
         whole = b"" if exchange.body is None else await exchange.body.rest()
         size = None if whole is None else len(whole)
-        if whole is None or self._rules.after_failure(replace(failed, size=size), names):
+        if whole is None or self.rules.after_failure(replace(failed, size=size), names):
             return None
-        ticket = Ticket(when=HandOffWhen.FAILED, result_lasts=self._settings.give_up_after)
+        plan = HandOffPlan(when=HandOffWhen.FAILED, result_lasts=self._settings.give_up_after)
         reservation = self._store.reserve(self._caller(exchange), len(whole))
         if isinstance(reservation, NoCapacity):
             exchange.route.recorder.count("holdfast_deliveries_refused_total", "queue_full")
             return None
-        ticket.reservation = reservation
+        plan.reservation = reservation
         wait = wait_before_next(self._settings.backoff, 1, self._clock.roll())
         hint = usable_hint(self._settings, withheld.hint.wait) or 0.0
         try:
-            new = self._new_delivery(exchange, ticket, whole, delay=max(wait, hint))
-            outcome = await self._accept(exchange, new, ticket)
+            new = self._new_delivery(exchange, plan, whole, delay=max(wait, hint))
+            outcome = await self._accept(exchange, new, plan)
         finally:
             reservation.release()
         if isinstance(outcome, Accepted):
-            exchange.hand_off = ticket
+            exchange.hand_off = plan
             exchange.code = 0  # of the response that is withheld
             self._relay_accepted(exchange, outcome.delivery, b"", is_replayed=outcome.is_duplicate)
             return None
-        return outcome if ticket.is_forced else None
+        return outcome if plan.is_forced else None
 
     # The delivery.
 
     def _new_delivery(
-        self, exchange: Exchange, ticket: Ticket, body: bytes, *, delay: float = 0.0
+        self, exchange: Exchange, plan: HandOffPlan, body: bytes, *, delay: float = 0.0
     ) -> NewDelivery:
         """Return what is written to disk of a request."""
         delivery_id = new_delivery_id()
         names, attempts = field_names(exchange), exchange.attempts
-        field = self._rules.added_key(exchange.method, names, attempts)
-        headers = self._headers(exchange, ticket)
+        field = self.rules.added_key(exchange.method, names, attempts)
+        headers = self._headers(exchange, plan)
         if field is not None:
             headers = (*headers, (display_name(field).encode(), delivery_id.encode()))
         key = exchange.owned_key
@@ -410,6 +442,7 @@ class HandOff:
             scheme=exchange.scheme,
             record="" if key is None else key.claim.name,
             fingerprint=b"" if key is None else key.claim.fingerprint,
+            key_terms=None if key is None else self._key_terms,
             scope=scope_digest(fields.caller) if fields.caller else "",
             caller=self._caller(exchange),
             give_up_after=self._settings.give_up_after,
@@ -421,12 +454,12 @@ class HandOff:
             runs=self._runs(exchange),
         )
 
-    def _headers(self, exchange: Exchange, ticket: Ticket) -> RawHeaders:
+    def _headers(self, exchange: Exchange, plan: HandOffPlan) -> RawHeaders:
         """Return the fields that are stored: without what ends here, and what was honoured."""
-        raw, preference = exchange.raw_headers, ticket.preference
+        raw, preference = exchange.raw_headers, plan.preference
         connection = [value for name, value in raw if name.lower() == b"connection"]
         never = NOT_KEPT | nominated(connection)
-        kept, _ = headers_to_keep(raw, never, self._rules.fields_left_out())
+        kept, _ = headers_to_keep(raw, never, self.rules.fields_left_out())
         if preference is None:
             return kept
         edited = []
@@ -461,6 +494,10 @@ class HandOff:
         self._count_key(exchange, KeyResult.MISMATCH)
         status = self._key_settings.mismatch_status
         return Refusal(RefusalReason.KEY_MISMATCH, _MISMATCH, other_status=status)
+
+    def _held(self, exchange: Exchange) -> Refusal:
+        self._count_key(exchange, KeyResult.HELD)
+        return Refusal(RefusalReason.OUTCOME_UNKNOWN, _UNKNOWN, record=exchange.record)
 
     @staticmethod
     def _count_key(exchange: Exchange, key_result: KeyResult) -> None:

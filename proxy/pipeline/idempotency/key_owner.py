@@ -212,15 +212,19 @@ class KeyOwner(ResponseCapture):
         A caller that got a response below 400 is more than a made-up name.
         """
         scope = self._flight.claim.scope
-        if not scope or status >= FIRST_FAILURE:
+        # A 202 of our own proves nothing.
+        if not scope or status >= FIRST_FAILURE or self.exchange.hand_off is not None:
             return ""
         self._in_flight.remember_scope(scope)
         return scope
 
     def _outcome(self, status: int) -> KeyOutcome:
-        exchange = self.exchange
+        exchange, hand_off = self.exchange, self.exchange.hand_off
+        # What a delivery has sent is judged by the file: attempts before it do not end the key.
+        is_delivery = hand_off is not None and bool(hand_off.delivery_id)
+        attempts = () if is_delivery else exchange.attempts
         return outcome_of_key(
-            self._settings, status, exchange.attempts, self._refused, fell_back=exchange.fallback
+            self._settings, status, attempts, self._refused, fell_back=exchange.fallback
         )
 
     def _without_response(self) -> Result:

@@ -106,8 +106,12 @@ class Idempotency:
         covers_host: bool,
         time_left: Callable[[Exchange, float], float],
         clock: Clock,
+        is_void: Callable[[Claim, KeptResponse], Awaitable[bool]] | None = None,
     ) -> None:
         """*inner* is the next stage.
+
+        *is_void* says whether a stored result is none any more: it told of a delivery that has
+        failed. None on a route that does not hand off.
 
         *refused*: by upstream the statuses by which it says that it did not do the work;
         *covers_host* if an upstream of the route gets the client's own Host, so that a request
@@ -124,6 +128,7 @@ class Idempotency:
         self._covers_host = covers_host
         self._time_left = time_left
         self._clock = clock
+        self._is_void = is_void
         self._reader = KeyReader(keys.header.encode(), [name.encode() for name in keys.scope])
         self._methods = keys.methods
         takes_over = keys.on_ambiguous is AmbiguousKeys.RELEASE
@@ -260,7 +265,21 @@ class Idempotency:
             return refused.refusal
         if result is None:
             return await self._without_store(exchange)
+        if (
+            self._is_void is not None
+            and isinstance(result, KeptResponse)
+            and await self._is_void(claim, result)
+        ):
+            return await self._claim_again(exchange, claim)
         return await self._answer_with(exchange, result, key_result)
+
+    async def _claim_again(self, exchange: Exchange, claim: Claim) -> Refusal | None:
+        """Claim a key whose result is void: its delivery has failed."""
+        try:
+            await self._store.drop(claim.name)
+        except StoreError:
+            return await self._without_store(exchange)
+        return await self._follow_remote(exchange, claim)
 
     async def _read(self, exchange: Exchange, claim: Claim, claimed: Claimed) -> Result | None:
         """Return the result that belongs to the store's answer; None if it cannot be read.

@@ -2,6 +2,7 @@
 
 ``acceptance.py`` decides what is handed off, ``outcome.py`` what follows an attempt,
 ``schedule.py`` when, ``line.py`` how many go to an upstream at once and what tests one that is
-down, ``retry_rules.py`` who may have a delivery sent again; ``words.py`` has the closed sets.
+down, ``key_rules.py`` what it means for the key of its request, ``state.py`` every change of state,
+``words.py`` the closed sets.
 Imports ``policy/settings``, ``policy/retry`` and the flat modules of ``policy/``.
 """

@@ -19,6 +19,8 @@ def attempts_of_delivery(
     known = [restored_attempt(record, offset) for run in runs for record in run.attempts]
     recorded = {attempt.url for attempt in known if attempt.sent}
     lost = [url for url in (*delivery.ran_at, *delivery.sending_to) if url not in recorded]
+    if delivery.may_have_run and not recorded and not lost:
+        lost = [""]  # it is not known where: no key helps
     return (*known, *(_lost_attempt(delivery, url, offset) for url in lost))
 
 

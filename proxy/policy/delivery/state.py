@@ -30,8 +30,8 @@ class TransitionRefusal(StrEnum):
     """Why a delivery does not change as it was asked to; the values are problem types."""
 
     UNKNOWN = "no_delivery"
-    SENDING = "delivery_sending"
-    ENDED = "delivery_ended"
+    SENDING = "delivery_under_way"
+    ENDED = "delivery_over"
     NOT_SENDING = "delivery_not_sending"
     """The owner is another one, or it has ended: whoever settles it is too late."""
     NOT_DUE = "delivery_not_due"
@@ -180,6 +180,8 @@ class FailedForGood:
     error: str = ""
     category: FailureCategory = FailureCategory.TRANSIENT
     counts: bool = True
+    response: DeliveredResponse | None = None
+    """The upstream's answer, if that was the end; None: nothing of it is kept."""
 
 
 Settlement = Delivered | RetryLater | FailedForGood
@@ -252,9 +254,10 @@ def settle(
                 "error": error,
                 "deferred": deferred,
             }
-        case FailedForGood(reason, error, _, counts):
+        case FailedForGood(reason, error, _, counts, response):
             tried |= _end(delivery, DeliveryState.FAILED, now)
             tried |= {"attempts": delivery.attempts + counts, "reason": reason, "error": error}
+            tried["response_status"] = 0 if response is None else response.status
     return replace(delivery, **tried)  # type: ignore[arg-type]  # its own fields, put together above
 
 
@@ -305,6 +308,7 @@ def retry(delivery: Delivery, now: float, *, repeatable: bool, force: bool) -> O
         gives_up=now + delivery.give_up_after,
         deferred=None,
         reason="",
+        response_status=0,
         ended=0.0,
         expires=0.0,
         version=delivery.version + 1,

@@ -50,9 +50,9 @@ def outcome_of_key(
         if last is not None and last.kind is None and last.status < FIRST_FAILURE:
             return KeyOutcome.AMBIGUOUS
     elif status in settings.keep:
-        return (
-            KeyOutcome.UNSTORED if attempts[-1].kind is FailureKind.TRUNCATED else KeyOutcome.KEPT
-        )
+        # A request that was handed off has its answer without an attempt.
+        is_cut = bool(attempts) and attempts[-1].kind is FailureKind.TRUNCATED
+        return KeyOutcome.UNSTORED if is_cut else KeyOutcome.KEPT
     ambiguous = any(may_have_run(attempt, refused[attempt.upstream]) for attempt in attempts)
     return KeyOutcome.AMBIGUOUS if ambiguous else KeyOutcome.FREE
 

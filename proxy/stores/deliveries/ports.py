@@ -12,6 +12,8 @@ from typing import Protocol
 
 from proxy.http.fields import RawHeaders
 from proxy.policy.delivery.capacity import CapacityCause
+from proxy.policy.delivery.counts import RouteDeliveries
+from proxy.policy.delivery.key_rules import KeyTerms
 from proxy.policy.delivery.state import (
     DeliveredResponse,
     Delivery,
@@ -50,6 +52,8 @@ class NewDelivery:
     scheme: str = "http"
     record: str = ""
     fingerprint: bytes = b""
+    key_terms: KeyTerms | None = None
+    """How an ended delivery with the same key is judged; None: only open ones matter."""
     scope: str = ""
     caller: str
     give_up_after: float
@@ -91,7 +95,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """An open delivery has the same key, and another fingerprint."""
+    """A delivery has the same key, and another fingerprint."""
+
+    delivery_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """A delivery with the same key has failed, and may have run: the key is held."""
 
     delivery_id: str
 
@@ -150,19 +161,6 @@ class DeliveryPage:
     """For the next page; empty: this is the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouteDeliveries:
-    """Counts of one route."""
-
-    states: Mapping[DeliveryState, int]
-    size: int
-    """Bytes of those that are open or failed."""
-    oldest: float
-    """When the oldest open one was accepted, in seconds since the epoch; 0: none is open."""
-    next_due: float
-    """When the next one is due, in seconds since the epoch; 0: none waits."""
-
-
 class DeliverySink(Protocol):
     """Accepts deliveries: all that a request needs of the store."""
 
@@ -175,11 +173,12 @@ class DeliverySink(Protocol):
 
     async def accept(
         self, new: NewDelivery, reservation: CapacityReservation | None = None
-    ) -> Accepted | Mismatch | NoCapacity:
+    ) -> Accepted | Mismatch | HeldKey | NoCapacity:
         """Store a delivery: on disk when this returns. The *reservation* is released.
 
-        A key that an open delivery has is a duplicate. Raises :class:`AcceptUncertain` if it is not
-        known what was stored; after any other StoreError nothing was.
+        A key that an open delivery has is a duplicate, and so is that of a delivered one as long as
+        the key counts. Raises :class:`AcceptUncertain` if it is not known what was stored; after
+        any other StoreError nothing was.
         """
 
     async def find_record(self, record: str) -> Delivery | None:
@@ -190,6 +189,9 @@ class DeliverySink(Protocol):
 
         It does so, too, when the delivery is to be retried: whoever waits need not go on.
         """
+
+    async def withdraw_letter(self, delivery_id: str) -> None:
+        """Keep a delivery that failed as an ended one only: its client has the answer."""
 
 
 class DeliveryStore(DeliverySink, Protocol):
@@ -252,7 +254,10 @@ class DeliveryStore(DeliverySink, Protocol):
     async def candidates(
         self, route: str, *, not_tried_for: float, after: str = "", limit: int = 50
     ) -> DeliveryPage:
-        """Return the oldest that are open, not sending, and not tried for so many seconds."""
+        """Return the oldest that are open, not sending, and not tried for so many seconds.
+
+        They have their header fields, less those that are wiped at the end.
+        """
 
     async def give_back(
         self, taken: Delivery, *, delay: float = 0.0, deferred: DeferralReason | None = None
@@ -263,6 +268,9 @@ class DeliveryStore(DeliverySink, Protocol):
         self, taken: Delivery, settlement: Settlement, run: DeliveryRun | None
     ) -> Delivery | TransitionRefusal:
         """End a try. ``failed`` is the dead letter: the same row, in the same transaction."""
+
+    async def forgive(self, delivery_ids: Sequence[str]) -> None:
+        """Give deliveries that are to be retried an attempt back, once for each time named."""
 
     async def defer(self, route: str, reason: DeferralReason | None, seconds: float = 0.0) -> None:
         """Note why what is due on a route is not sent, for so long at most; None: it is again."""

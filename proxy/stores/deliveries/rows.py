@@ -168,7 +168,6 @@ def changes(after: Delivery, correction: float) -> dict[str, object]:
         "why": after.reason,
         "error": after.error,
         "due": after.due - correction,
-        "gives_up": after.gives_up - correction,
         "deferred": "" if after.deferred is None else after.deferred.value,
         "response_status": after.response_status,
         "ended": after.ended,
@@ -211,19 +210,34 @@ def _texts(headers: RawHeaders) -> Iterable[tuple[str, str]]:
     return ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
-def read_run(row: tuple[float, str, str, int, str]) -> DeliveryRun:
-    """Return a run from its row."""
+_CORRECTED_BY = "clock"
+"""In the record of an attempt: what the date was corrected by when it was written."""
+
+
+def read_run(row: tuple[float, str, str, int, str], correction: float = 0.0) -> DeliveryRun:
+    """Return a run from its row, with the dates that its attempts have by today's *correction*."""
     time, result, attempts, may_have_run, urls = row
-    records: tuple[Mapping[str, object], ...] = tuple(_read(attempts))
+    records = tuple(_redated(record, correction) for record in _read(attempts))
     return DeliveryRun(time, result, records, bool(may_have_run), _strings(urls))
 
 
-def run_values(run: DeliveryRun) -> tuple[object, ...]:
+def _redated(record: dict[str, object], correction: float) -> Mapping[str, object]:
+    """Return the record of an attempt, as old as it is though the clock was set since."""
+    before, start = record.pop(_CORRECTED_BY, 0.0), record.get("start")
+    if isinstance(start, float | int) and isinstance(before, float | int):
+        record["start"] = start + correction - before
+    return record
+
+
+def run_values(run: DeliveryRun, correction: float = 0.0) -> tuple[object, ...]:
     """Return the values of the row of a run, behind its delivery and number."""
+    records = run.attempts
+    if correction:
+        records = tuple({**record, _CORRECTED_BY: correction} for record in records)
     return (
         run.time,
         run.result,
-        json.dumps(run.attempts),
+        json.dumps(records),
         int(run.may_have_run),
         json.dumps(run.urls),
     )

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from proxy.core.clock import Clock
 from proxy.core.ids import new_owner_token
 from proxy.policy.delivery.capacity import CapacityUse
+from proxy.policy.delivery.counts import RouteDeliveries
 from proxy.policy.delivery.state import (
     OPEN,
     Delivery,
@@ -32,10 +33,10 @@ from proxy.stores.deliveries.ports import (
     CapacityReservation,
     DeliveryPage,
     Gone,
+    HeldKey,
     Mismatch,
     NewDelivery,
     NoCapacity,
-    RouteDeliveries,
     ShownDelivery,
     Taken,
     TakenBatch,
@@ -52,6 +53,8 @@ _PATIENCE = 5.0
 all the same."""
 _LOOK_EVERY = 5.0
 """Seconds after which deliveries are counted again, for what other processes have done."""
+_LOOK_IF_DOWN = 1.0
+"""Seconds after which it is tried again whether the file can be written."""
 _LOOK_SOON = 0.05
 """Seconds after which they are counted again once this process has changed some."""
 _POLL_EVERY = 0.05
@@ -187,7 +190,7 @@ class FileDeliveryStore:
 
     async def accept(
         self, new: NewDelivery, reservation: CapacityReservation | None = None
-    ) -> Accepted | Mismatch | NoCapacity:
+    ) -> Accepted | Mismatch | HeldKey | NoCapacity:
         """Store a delivery: it is on disk when this returns."""
         most = self._capacity.most
         try:
@@ -237,6 +240,10 @@ class FileDeliveryStore:
                 waiting.clear()
                 del self._waiting[delivery_id]
 
+    async def withdraw_letter(self, delivery_id: str) -> None:
+        """Keep a delivery that failed as an ended one only: its client has the answer."""
+        await self._change(lambda table: table.withdraw_letter(delivery_id))
+
     # To deliver.
 
     @property
@@ -256,7 +263,7 @@ class FileDeliveryStore:
             async with asyncio.timeout(seconds):
                 await self._work.wait()
         except TimeoutError:
-            return False
+            return not self._lock.can_wake  # if nobody can say so, there may be work
         self._work.clear()
         return True
 
@@ -319,12 +326,18 @@ class FileDeliveryStore:
             self._tell(settled)
         return settled
 
+    async def forgive(self, delivery_ids: Sequence[str]) -> None:
+        """Give an attempt back to those that are to be retried, once for each time named."""
+        await self._change(lambda table: table.forgive(delivery_ids))
+
     async def defer(self, route: str, reason: DeferralReason | None, seconds: float = 0.0) -> None:
         """Note why what is due on a route is not sent, for so long at most."""
         await self._ask(lambda table: table.defer(route, reason, seconds))
 
     async def give_up(self, limit: int = 200) -> Sequence[Delivery]:
         """Fail those whose time is over; empty: there are no more."""
+        if not await self._ask(DeliveryTable.has_overdue, only_reads=True):
+            return []
         ended = await self._change(lambda table: table.give_up(limit))
         for delivery in ended:
             self._tell(delivery)
@@ -442,13 +455,16 @@ class FileDeliveryStore:
         """Count again after each change, and now and then for those of other processes."""
         while True:
             try:
-                async with asyncio.timeout(_LOOK_EVERY):
+                async with asyncio.timeout(_LOOK_IF_DOWN if self._is_failing else _LOOK_EVERY):
                     await self._changed.wait()
             except TimeoutError:
                 pass
             self._changed.clear()
             await asyncio.sleep(_LOOK_SOON)
             try:
+                if self._is_failing:
+                    # Nothing is accepted now, so that nothing else would find out.
+                    await self._ask(DeliveryTable.write)
                 await self._count()
             except StoreError:
                 continue

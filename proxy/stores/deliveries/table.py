@@ -15,13 +15,15 @@ from proxy.core.ids import new_dead_letter_id
 from proxy.policy.dead_letter import DeadLetterState
 from proxy.policy.delivery import state as transitions
 from proxy.policy.delivery.capacity import CapacityUse, lacking
+from proxy.policy.delivery.counts import RouteDeliveries
+from proxy.policy.delivery.key_rules import KeyStanding, KeyTerms, key_standing
 from proxy.policy.delivery.state import (
-    Delivered,
     DeliveredResponse,
     Delivery,
     DeliveryRun,
     FailedForGood,
     Outcome,
+    RetryLater,
     Settlement,
     TransitionRefusal,
 )
@@ -34,10 +36,10 @@ from proxy.stores.deliveries.ports import (
     Accepted,
     DeliveryPage,
     Gone,
+    HeldKey,
     Mismatch,
     NewDelivery,
     NoCapacity,
-    RouteDeliveries,
     ShownDelivery,
     Taken,
     TakenBatch,
@@ -65,12 +67,13 @@ _DONE = frozenset({DeliveryState.DELIVERED, DeliveryState.CANCELLED})
 """States in which the body is not needed any more."""
 _TAKES_ROOM = "state != 'delivered' AND state != 'cancelled'"
 _SELECT = f"SELECT {COLUMNS.names} FROM deliveries"  # noqa: S608 - constants
+_SELECT_WITH_HEADERS = f"SELECT {COLUMNS.names}, headers FROM deliveries"  # noqa: S608 - constants
 
 
 class AcceptAnswer(NamedTuple):
     """What became of a delivery that was to be accepted, and the room that is taken now."""
 
-    answer: Accepted | Mismatch | NoCapacity
+    answer: Accepted | Mismatch | HeldKey | NoCapacity
     used: CapacityUse
     own: CapacityUse
 
@@ -99,17 +102,11 @@ class DeliveryTable:
     # To accept.
 
     def accept(self, new: NewDelivery, most: CapacityUse) -> AcceptAnswer:
-        """Insert a delivery, unless an open one has its key, or there is no room."""
+        """Insert a delivery, unless another one has its key, or there is no room."""
         used, own = self._use(new.caller)
-        if new.record:
-            first = self._run(
-                f"{_SELECT} WHERE record = ? AND record != '' AND {OPEN}", (new.record,)
-            ).fetchone()
-            if first is not None:
-                found = read_delivery(first, self._file_clock.correction())
-                if found.fingerprint != new.fingerprint:
-                    return AcceptAnswer(Mismatch(found.id), used, own)
-                return AcceptAnswer(Accepted(found, is_duplicate=True), used, own)
+        known = self._answer_by_key(new) if new.record else None
+        if known is not None:
+            return AcceptAnswer(known, used, own)
         headers, secrets, dropped = split_headers(new.headers, new.wiped)
         weight = len(new.body) + len(headers) + len(secrets) + len(new.target)
         asked = CapacityUse(1, weight)
@@ -129,6 +126,22 @@ class DeliveryTable:
         for run in new.runs:
             self._add_run(new.id, run)
         return AcceptAnswer(Accepted(delivery), used + asked, own + asked)
+
+    def _answer_by_key(self, new: NewDelivery) -> Accepted | Mismatch | HeldKey | None:
+        """Return what a delivery with the same key means for a *new* one; None: nothing."""
+        first = self.find_record(new.record)
+        if first is None or (new.key_terms is None and not first.is_open):
+            return None
+        terms = new.key_terms or KeyTerms(0.0, holds_ambiguous=False)
+        match key_standing(first, new.fingerprint, terms, self._clock.wall()):
+            case KeyStanding.FREE:
+                return None
+            case KeyStanding.DUPLICATE:
+                return Accepted(first, is_duplicate=True)
+            case KeyStanding.MISMATCH:
+                return Mismatch(first.id)
+            case KeyStanding.HELD:
+                return HeldKey(first.id)
 
     def _use(self, caller: str) -> tuple[CapacityUse, CapacityUse]:
         entries, size = self._run(
@@ -213,8 +226,9 @@ class DeliveryTable:
         accepted, last_id = _read_cursor(after)
         now = self._file_clock.now()
         rows = self._run(
-            f"{_SELECT} WHERE route = ? AND {OPEN} AND state != 'sending' AND last_try <= ?"
-            " AND gives_up > ? AND (accepted, id) > (?, ?) ORDER BY accepted, id LIMIT ?",
+            f"{_SELECT_WITH_HEADERS} WHERE route = ? AND {OPEN} AND state != 'sending'"
+            " AND last_try <= ? AND gives_up > ? AND (accepted, id) > (?, ?)"
+            " ORDER BY accepted, id LIMIT ?",
             (route, now - not_tried_for, now, accepted, last_id, limit),
         ).fetchall()
         return self._page(rows, limit)
@@ -229,10 +243,12 @@ class DeliveryTable:
         """End a try, and write what came of it."""
         correction = self._file_clock.correction()
         after = transitions.settle(taken, settlement, run, self._file_clock.now() + correction)
-        response = settlement.response if isinstance(settlement, Delivered) else None
-        headers = "" if response is None else headers_text(response.headers)
-        weight = _size(taken) + len(headers)
-        weight += len(b"" if response is None else response.body or b"")
+        response = None if isinstance(settlement, RetryLater) else settlement.response
+        headers, size = "", 0
+        if response is not None:
+            headers = headers_text(response.headers)
+            size = len(headers) + len(response.body or b"")
+        weight = _size(taken) + size
         written = self._write_once(taken, after, correction, weight)
         if isinstance(written, TransitionRefusal) or written is not after:
             return written
@@ -244,8 +260,36 @@ class DeliveryTable:
                 (taken.id, headers, response.body),
             )
         if isinstance(settlement, FailedForGood):
+            if size:
+                self._add_weight(taken.id, size)
             self._file_letter(written, settlement.category)
         return written
+
+    def _add_weight(self, delivery_id: str, size: int) -> None:
+        """Count the bytes of an answer that is kept besides the request: it failed by that."""
+        self._run("UPDATE deliveries SET weight = weight + ? WHERE id = ?", (size, delivery_id))
+        self._run(
+            "UPDATE callers SET bytes = bytes + ?"
+            " WHERE caller = (SELECT holder FROM deliveries WHERE id = ?)",
+            (size, delivery_id),
+        )
+
+    def withdraw_letter(self, delivery_id: str) -> None:
+        """Keep a delivery that failed as an ended one only, unless its letter is in use."""
+        self._run(
+            "UPDATE deliveries SET is_letter = 0, letter_ttl = 0.0, expires = ended + ttl"
+            " WHERE id = ? AND state = 'failed' AND is_letter AND replay_state = 'waiting'"
+            " AND replays = 0",
+            (delivery_id,),
+        )
+
+    def forgive(self, delivery_ids: Sequence[str]) -> None:
+        """Give an attempt back to those that are to be retried."""
+        self._run_each(
+            "UPDATE deliveries SET attempts = attempts - 1, version = version + 1"
+            " WHERE id = ? AND state = 'retrying' AND attempts > 0",
+            [(delivery_id,) for delivery_id in delivery_ids],
+        )
 
     def _write_once(
         self, before: Delivery, after: Outcome, correction: float, weight: int = 0
@@ -332,7 +376,7 @@ class DeliveryTable:
             )
         self._run(
             "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (delivery_id, number, *run_values(run)),
+            (delivery_id, number, *run_values(run, self._file_clock.correction())),
         )
 
     def defer(self, route: str, reason: DeferralReason | None, seconds: float) -> None:
@@ -341,6 +385,19 @@ class DeliveryTable:
         if reason is not None:
             until = self._file_clock.now() + seconds
             self._run("INSERT INTO deferrals VALUES (?, ?, ?)", (route, reason.value, until))
+
+    def has_overdue(self) -> bool:
+        """Say whether the time of a delivery is over."""
+        now = self._file_clock.now()
+        found = self._run(
+            f"SELECT 1 FROM deliveries WHERE {PENDING} AND gives_up <= ? LIMIT 1",  # noqa: S608 - constants
+            (now,),
+        ).fetchone()
+        return found is not None
+
+    def write(self) -> None:
+        """Write something, to see whether that is possible."""
+        self._run("UPDATE clock SET correction = correction")
 
     def give_up(self, limit: int) -> list[Delivery]:
         """Fail those whose time is over."""
@@ -371,11 +428,11 @@ class DeliveryTable:
         for owner in dead:
             if len(found) < limit:
                 found += self._run(
-                    f"{_SELECT} WHERE state = 'sending' AND owner = ? LIMIT ?",
+                    f"{_SELECT_WITH_HEADERS} WHERE state = 'sending' AND owner = ? LIMIT ?",
                     (owner, limit - len(found)),
                 ).fetchall()
         correction = self._file_clock.correction()
-        return [read_delivery(row, correction) for row in found]
+        return [_read(row, correction) for row in found]
 
     def _lives(self, owner: str) -> bool:
         return self._presence.is_alive(owner.partition(" ")[0])
@@ -405,16 +462,15 @@ class DeliveryTable:
     def find(self, delivery_id: str) -> ShownDelivery | Gone:
         """Return all of a delivery but its body and its credentials."""
         row = self._run(
-            f"SELECT {COLUMNS.names}, headers FROM deliveries WHERE id = ? AND accepted > 0",  # noqa: S608 - constants
-            (delivery_id,),
+            f"{_SELECT_WITH_HEADERS} WHERE id = ? AND accepted > 0", (delivery_id,)
         ).fetchone()
         if row is None:
             was_there = self._run(
                 "SELECT 1 FROM gone WHERE id = ? AND until > ?", (delivery_id, self._clock.wall())
             ).fetchone()
             return Gone.EXPIRED if was_there else Gone.UNKNOWN
-        *values, headers = row
-        found = read_delivery(tuple(values), self._file_clock.correction(), join_headers(headers))
+        correction = self._file_clock.correction()
+        found = _read(row, correction)
         if found.ended and found.expires <= self._clock.wall():
             return Gone.EXPIRED  # it is about to be forgotten
         runs = self._run(
@@ -428,7 +484,8 @@ class DeliveryTable:
         response = None
         if kept is not None:
             response = DeliveredResponse(found.response_status, join_headers(kept[0]), kept[1])
-        return ShownDelivery(self._deferred([found])[0], tuple(map(read_run, runs)), response)
+        shown = tuple(read_run(run, correction) for run in runs)
+        return ShownDelivery(self._deferred([found])[0], shown, response)
 
     def progress(self, delivery_id: str) -> tuple[str, int] | None:
         """Return the state of a delivery and the number of its tries; None: there is none."""
@@ -465,7 +522,7 @@ class DeliveryTable:
 
     def _page(self, rows: Sequence[tuple[object, ...]], limit: int) -> DeliveryPage:
         correction = self._file_clock.correction()
-        found = [read_delivery(row, correction) for row in rows]
+        found = [_read(row, correction) for row in rows]
         if len(found) < limit:
             return DeliveryPage(tuple(self._deferred(found)), "")
         last = found[-1]
@@ -525,18 +582,28 @@ class DeliveryTable:
         if isinstance(after, TransitionRefusal):
             return after
         if not before.is_open and before.record:
-            is_taken = self._run(
-                f"SELECT 1 FROM deliveries WHERE record = ? AND record != '' AND {OPEN}",  # noqa: S608 - constants
-                (before.record,),
-            ).fetchone()
-            if is_taken:
-                return TransitionRefusal.DUPLICATE
+            refusal = self._refusal_by_key(before, is_allowed=repeatable or force)
+            if refusal is not None:
+                return refusal
         self._write(before, after, correction)
         self._run(
-            "UPDATE deliveries SET is_letter = 0, replay_state = 'waiting' WHERE id = ?",
-            (seen.id,),
+            "UPDATE deliveries SET is_letter = 0, replay_state = 'waiting', gives_up = ?"
+            " WHERE id = ?",
+            (after.gives_up - correction, seen.id),
         )
+        self._run("DELETE FROM responses WHERE delivery = ?", (seen.id,))
         return after
+
+    def _refusal_by_key(self, before: Delivery, *, is_allowed: bool) -> TransitionRefusal | None:
+        """Return why a delivery must not begin anew: another one with its key may have run."""
+        newest = self.find_record(before.record)
+        if newest is None or newest.id == before.id:
+            return None
+        if newest.is_open:
+            return TransitionRefusal.DUPLICATE
+        if newest.state is DeliveryState.DELIVERED:
+            return TransitionRefusal.ENDED
+        return TransitionRefusal.MAY_HAVE_RUN if newest.may_have_run and not is_allowed else None
 
     def expire(self, most: CapacityUse) -> tuple[dict[str, int], bool]:
         """Forget some that ended; return those that had failed by route, and if there are more.
@@ -610,6 +677,14 @@ class DeliveryTable:
                 0.0 if due is None else due + correction,
             )
         return DeliveryTotals(found, used)
+
+
+def _read(row: tuple[object, ...], correction: float) -> Delivery:
+    """Return the delivery of a row, with its header fields if these are the last column."""
+    if len(row) == len(COLUMNS):
+        return read_delivery(row, correction)
+    *values, headers = row
+    return read_delivery(tuple(values), correction, join_headers(str(headers)))
 
 
 def _size(delivery: Delivery) -> int:

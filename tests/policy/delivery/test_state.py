@@ -218,6 +218,41 @@ def test_a_retry_of_what_waits_is_due_now() -> None:
     assert (after.due, after.deferred, after.gives_up) == (NOW, None, DELIVERY.gives_up)
 
 
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("repeatable", [False, True])
+@pytest.mark.parametrize("ran", [False, True])
+@pytest.mark.parametrize("state", list(DeliveryState))
+def test_who_may_have_which_delivery_sent_again(
+    state: DeliveryState,
+    ran: bool,  # noqa: FBT001 - every combination
+    repeatable: bool,  # noqa: FBT001
+    force: bool,  # noqa: FBT001
+) -> None:
+    delivery = replace(DELIVERY, state=state, may_have_run=ran, attempts=7, response_status=500)
+    found = retry(delivery, NOW, repeatable=repeatable, force=force)
+    expected: TransitionRefusal | None = None
+    if state is DeliveryState.SENDING:
+        expected = TransitionRefusal.SENDING
+    elif state in {DeliveryState.DELIVERED, DeliveryState.CANCELLED}:
+        expected = TransitionRefusal.ENDED
+    elif state is DeliveryState.FAILED and ran and not repeatable and not force:
+        expected = TransitionRefusal.MAY_HAVE_RUN
+    if expected is not None:
+        assert found is expected
+        return
+    again = of(found)
+    assert (again.due, again.is_open) == (NOW, True)
+    if state is DeliveryState.FAILED:  # anew: new attempts, a new age, and no answer yet
+        assert (again.attempts, again.gives_up) == (0, NOW + delivery.give_up_after)
+        assert (again.response_status, again.ended) == (0, 0.0)
+
+
+def test_the_refusals_are_problem_types() -> None:
+    assert TransitionRefusal.MAY_HAVE_RUN == "delivery_may_have_run"
+    assert TransitionRefusal.SENDING == "delivery_under_way"
+    assert TransitionRefusal.ENDED == "delivery_over"
+
+
 def test_an_owner_that_died_may_have_sent_it_wherever_it_was_to_go() -> None:
     after = of(owner_died(SENDING, NOW, 5, repeatable=True))
     assert (after.may_have_run, after.ran_at, after.due) == (True, ("u0", "u9"), NOW + 5)

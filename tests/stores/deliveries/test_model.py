@@ -69,6 +69,7 @@ class Entry:
     due: float
     gives_up: float
     keeps_letter: bool
+    accepted: float = 0.0
     state: str = "waiting"
     owner: tuple[int, int] | None = None
     """The process that sends it, and in which of its lives."""
@@ -160,7 +161,9 @@ class Engine(RuleBasedStateMachine):
             assert isinstance(answer, Accepted)
             assert (answer.delivery.id, answer.is_duplicate) == (one.id, False)
             gives_up = self._now + GIVES_UP
-            self._entries[one.id] = Entry(route, key, fingerprint, self._now, gives_up, letter)
+            self._entries[one.id] = Entry(
+                route, key, fingerprint, self._now, gives_up, letter, accepted=self._now
+            )
 
     @rule(target=in_hand, process=PROCESSES, route=ROUTES, limit=st.integers(1, 3))
     def take(self, process: int, route: str, limit: int) -> object:
@@ -198,7 +201,11 @@ class Engine(RuleBasedStateMachine):
     )
     def settle(self, hand: tuple[int, int, Delivery], end: str, *, ran: bool, twice: bool) -> None:
         process, life, taken = hand
-        entry = self._entries[taken.id]
+        entry = self._entries.get(taken.id)
+        if entry is None:  # its owner died, and an operator dropped its letter
+            answer = self._run(self._stores[process].settle(taken, FailedForGood("x"), DID_NOT_RUN))
+            assert answer is TransitionRefusal.UNKNOWN
+            return
         # A process that died has nobody who could settle; the next one of its kind may try.
         store, run = self._stores[process], RAN if ran else DID_NOT_RUN
         is_owner = entry.state == "sending" and entry.owner == (process, life)
@@ -255,9 +262,10 @@ class Engine(RuleBasedStateMachine):
             assert not entry.is_open
             return
         answer = self._run(store.retry(found.delivery, repeatable=repeatable, force=force))
-        is_rival = entry.key and any(
-            e.key == entry.key and e.is_open for e in self._entries.values()
-        )
+        same = [e for e in self._entries.values() if entry.key and e.key == entry.key]
+        is_rival = any(e.is_open for e in same)
+        last = max((e.accepted for e in same), default=0.0)
+        newest = [e for e in same if e.accepted == last and e is not entry]
         if entry.is_pending:
             assert isinstance(answer, Delivery)
             entry.due = self._now
@@ -269,8 +277,16 @@ class Engine(RuleBasedStateMachine):
             assert answer is TransitionRefusal.MAY_HAVE_RUN
         elif is_rival:
             assert answer is TransitionRefusal.DUPLICATE
+        elif newest and isinstance(answer, TransitionRefusal):
+            # The key was free, and another request with it was delivered, or may have run.
+            is_done = any(e.state == "delivered" for e in newest)
+            may_have_run = any(e.ran for e in newest) and not repeatable and not force
+            assert is_done or may_have_run
+            assert answer in {TransitionRefusal.ENDED, TransitionRefusal.MAY_HAVE_RUN}
         else:
             assert isinstance(answer, Delivery)
+            # Of two that were accepted in one moment, which is the newer is not known.
+            assert entry.accepted == last or not any(e.state == "delivered" for e in newest)
             entry.state = "retrying" if entry.tries else "waiting"
             entry.attempts = 0
             entry.due, entry.gives_up = self._now, self._now + GIVES_UP
