@@ -13,12 +13,12 @@ from proxy.observe.metrics.family import Counted
 from proxy.observe.metrics.series import Histogram
 from proxy.observe.metrics.snapshot import ProcessSnapshot, ThrottleName
 from proxy.policy.attempt import outcome_label
+from proxy.policy.delivery.counts import RouteDeliveries
 from proxy.policy.delivery.state import OPEN
 from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.failure_category import FailureCategory, category
 from proxy.policy.idempotency.record import KnownKeys
 from proxy.policy.reasons import VerdictReason
-from proxy.stores.deliveries.ports import RouteDeliveries
 
 SeriesT = TypeVar("SeriesT")
 
