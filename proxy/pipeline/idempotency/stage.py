@@ -251,7 +251,7 @@ class Idempotency:
         except StoreError:
             return None
 
-    async def _act_on_answer(
+    async def _act_on_answer(  # noqa: PLR0911 - one for each thing that an answer can mean
         self, exchange: Exchange, claim: Claim, claimed: Claimed | None, key_result: KeyResult
     ) -> Refusal | None:
         """Act on the store's answer; *key_result* is counted if the duplicate gets a result."""
