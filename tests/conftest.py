@@ -28,6 +28,7 @@ if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
 pytest.register_assert_rewrite("tests.support")
 
 import tests.support.depth  # noqa: E402, F401 - as said above; it sets how random tests run
+from tests.support.files_at_once import files_at_once  # noqa: E402, F401 - a fixture
 from tests.support.virtual import TestLoop  # noqa: E402 - rewritten as said above
 
 
