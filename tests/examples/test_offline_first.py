@@ -13,7 +13,7 @@ from tests.support import (
     Visit,
     answer,
     hang_up,
-    reset_at_once,
+    reset,
     response,
 )
 from tests.support.dead_letters import listed
@@ -86,7 +86,7 @@ async def test_a_client_that_waits_in_vain_gets_202_and_its_reading_arrives_late
 
 async def test_a_client_that_asks_does_not_wait() -> None:
     async with site() as (cloud, _, proxy):
-        cloud.trouble = reset_at_once
+        cloud.trouble = reset
         got = await send(proxy, DEVICE, KEY, ASYNC, target=READINGS, body=b"21 C")
         assert (got.status, got.get("Preference-Applied")) == (202, "respond-async")
         name = delivery_id(got)
