@@ -29,6 +29,7 @@ if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support import depth  # noqa: E402, F401 - rewritten as said above; it has the profile
+from tests.support.files_at_once import files_at_once  # noqa: E402, F401 - a fixture
 from tests.support.virtual import TestLoop  # noqa: E402 - as above
 
 hypothesis.settings.load_profile("usual")

@@ -26,26 +26,33 @@ _RETRY_MEMBERS = frozenset({"force", "dry_run"})
 _RETRY_BODY = 'Send {"force": true, "dry_run": true}, or nothing.'
 _STATES = frozenset(DeliveryState)
 _REASONS = frozenset({*VerdictReason, *DeliveryEnd})
-_NOT_FOUND = 404
-_CHANGED = "It changes just now. Look at it again."
 
 _REFUSALS = {
     TransitionRefusal.UNKNOWN: (
-        "There is no such delivery: it has ended and its time is over, or it is in the state "
-        "folder of another machine."
+        404,
+        (
+            "There is no such delivery: it has ended and its time is over, or it is in the state "
+            "folder of another machine."
+        ),
     ),
-    TransitionRefusal.SENDING: "It is being sent just now. Look at it again later.",
-    TransitionRefusal.ENDED: "It has ended: it was delivered, or cancelled, or has failed.",
+    TransitionRefusal.SENDING: (409, "It is being sent just now. Look at it again later."),
+    TransitionRefusal.ENDED: (409, "It has ended: it was delivered, or cancelled, or has failed."),
     TransitionRefusal.REPLAYING: (
-        "Its dead letter is being sent again just now. Look at it again later."
+        409,
+        "Its dead letter is being sent again just now. Look at it again later.",
     ),
     TransitionRefusal.MAY_HAVE_RUN: (
-        "It may have run, and may not run twice. Find out, then drop its dead letter or send it "
-        "with force."
+        409,
+        (
+            "It may have run, and may not run twice. Find out, then drop its dead letter or send "
+            "it with force."
+        ),
     ),
     TransitionRefusal.DUPLICATE: (
-        "Another delivery with the same idempotency key is open: that one is sent."
+        409,
+        "Another delivery with the same idempotency key is open: that one is sent.",
     ),
+    TransitionRefusal.CHANGED: (409, "It changes just now. Look at it again."),
 }
 
 
@@ -250,10 +257,9 @@ def _latin(value: bytes) -> str:
 
 
 def _refused(refusal: TransitionRefusal) -> web.Response:
-    status = _NOT_FOUND if refusal is TransitionRefusal.UNKNOWN else 409
     # The other refusals are about a change that came between two looks.
-    detail = _REFUSALS.get(refusal, _CHANGED)
     reason = refusal if refusal in _REFUSALS else TransitionRefusal.CHANGED
+    status, detail = _REFUSALS[reason]
     return problem(status, reason.value, detail)
 
 

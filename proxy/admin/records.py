@@ -32,7 +32,7 @@ class Run(Protocol):
 
     @property
     def attempts(self) -> Sequence[Mapping[str, object]]:
-        """Its attempts, as in the access log."""
+        """The attempts, as in the access log."""
 
 
 def run_json(run: Run, context: ExplainContext) -> dict[str, object]:

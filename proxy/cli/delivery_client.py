@@ -39,11 +39,11 @@ class DeliveryFilter:
 
     route: str | None = None
     state: str | None = None
-    why: str | None = None
+    reason: str | None = None
 
     def path(self, **others: object) -> str:
         """Return the path of the list."""
-        given = {"route": self.route, "state": self.state, "why": self.why, **others}
+        given = {"route": self.route, "state": self.state, "why": self.reason, **others}
         query = {name: value for name, value in given.items() if value is not None}
         return f"/deliveries?{urlencode(query, quote_via=quote)}"
 
@@ -69,7 +69,7 @@ def all_to_send(client: AdminClient, which: DeliveryFilter) -> list[UntrustedJso
     return [
         delivery
         for state in states
-        for delivery in _all(client, DeliveryFilter(which.route, state, which.why))
+        for delivery in _all(client, DeliveryFilter(which.route, state, which.reason))
     ]
 
 
@@ -96,7 +96,7 @@ def no_deliveries(client: AdminClient, which: DeliveryFilter) -> str:
     """Say why there are none; raise if there is no such route."""
     routes, route = routes_in_force(client), which.route
     text = "no deliveries" if route is None else f"no deliveries of route {legible(route)}"
-    if not routes or which.state or which.why:
+    if not routes or which.state or which.reason:
         return text
     handing_off = [name for name, each in routes.items() if "when" in each.part("hand_off")]
     if route is not None and route not in routes:

@@ -28,7 +28,7 @@ from proxy.http.refusal import Refusal
 from proxy.pipeline.dead_letters import attempt_records
 from proxy.pipeline.hand_off.attempt import DeliveryRoute, NotSent
 from proxy.policy.attempt import Attempt
-from proxy.policy.delivery.history import attempts_of_delivery
+from proxy.policy.delivery.history import DeliveryHistory, attempts_of_delivery
 from proxy.policy.delivery.line import Blame, Canary, LinePhase, LineSignal, line_signal
 from proxy.policy.delivery.outcome import DeliveryFacts, DeliveryRules, DeliveryStep
 from proxy.policy.delivery.schedule import wait_before_next
@@ -210,14 +210,9 @@ class Dispatcher:
             # It waits for its route, and is judged again before it is sent.
             return Abandoned(repeatable=True)
         return Abandoned(
-            self._is_repeatable(delivery, to, delivery.last_try),
+            is_repeatable(delivery, to, delivery.last_try),
             wait_before_next(to.hand_off.backoff, delivery.attempts + 1, self._clock.roll()),
         )
-
-    @staticmethod
-    def _is_repeatable(delivery: Delivery, to: DeliveryRoute, now: float) -> bool:
-        """Say whether a try that begins *now*, and may have run, may be followed by another."""
-        return is_repeatable(delivery, attempts_of_delivery(delivery, ()), to, now)
 
     # One round.
 
@@ -328,7 +323,7 @@ class Dispatcher:
         page = await self._store.candidates(to.name, not_tried_for=0.0)
         now = self._clock.wall()
         canary = line.choose_canary(
-            (each.id, self._is_repeatable(each, to, now)) for each in page.deliveries
+            (each.id, is_repeatable(each, to, now)) for each in page.deliveries
         )
         if canary is None:
             return
@@ -400,15 +395,16 @@ class Dispatcher:
 
     async def _try(self, under_way: "_Try") -> None:
         delivery, to, line = under_way.delivery, under_way.to, under_way.line
-        earlier = await self._earlier_attempts(delivery)
-        facts = facts_of(delivery, earlier, to, under_way.date())
+        history = await self._history(delivery)
+        facts = facts_of(delivery, history, to, under_way.date())
         permission = to.rules.before_send(facts)
         if isinstance(permission, DeliveryStep):
             line.withdrawn(delivery.id, self._clock.monotonic())
             reason = str(permission.reason)
             await self._settle(under_way, FailedForGood(reason, delivery.error, counts=False), None)
             return
-        shifted = tuple(_shifted(attempt, -under_way.offset) for attempt in earlier)
+        before = (*history.earlier, *history.attempts)
+        shifted = tuple(_shifted(attempt, -under_way.offset) for attempt in before)
         exchange = read_delivery(
             under_way.taken, shifted, to.route, under_way.settings, self._clock
         )
@@ -541,10 +537,10 @@ class Dispatcher:
             tuple(dict.fromkeys(each.url for each in in_doubt)),
         )
 
-    async def _earlier_attempts(self, delivery: Delivery) -> tuple[Attempt, ...]:
+    async def _history(self, delivery: Delivery) -> DeliveryHistory:
         """Return what was sent of a delivery before, as far as it matters for the next try."""
         if not delivery.ran_at and not delivery.may_have_run:
-            return ()
+            return DeliveryHistory()
         shown = await self._store.find(delivery.id)
         before = replace(delivery, sending_to=())  # those of this try
         return attempts_of_delivery(before, () if isinstance(shown, Gone) else shown.runs)
@@ -570,7 +566,7 @@ class Dispatcher:
             urls = delivery.sending_to
             run = DeliveryRun(self._clock.wall(), "uncertain", (), may_have_run=True, urls=urls)
         settlement: Settlement = FailedForGood(reason)
-        if not was_sent or self._is_repeatable(delivery, to, under_way.date()):
+        if not was_sent or is_repeatable(delivery, to, under_way.date()):
             wait = wait_before_next(to.hand_off.backoff, delivery.attempts + 1, self._clock.roll())
             settlement = RetryLater(wait, reason)
         await self._settle(under_way, settlement, run)

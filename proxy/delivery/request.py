@@ -6,7 +6,7 @@ from proxy.core.route import Route
 from proxy.http.refusal import Refusal
 from proxy.http.request_head import read_request_head
 from proxy.pipeline.hand_off.attempt import DeliveryRoute
-from proxy.policy.attempt import Attempt
+from proxy.policy.delivery.history import DeliveryHistory, attempts_of_delivery
 from proxy.policy.delivery.outcome import DeliveryFacts
 from proxy.policy.delivery.state import Delivery
 from proxy.policy.repeatable import RepeatPermission
@@ -32,22 +32,23 @@ class StoredRequest:
         return head.sends_once(name, self.route.request_edits)
 
 
-def is_repeatable(
-    delivery: Delivery, attempts: tuple[Attempt, ...], to: DeliveryRoute, now: float
-) -> bool:
+def is_repeatable(delivery: Delivery, to: DeliveryRoute, now: float) -> bool:
     """Whether a delivery may be sent again if a try at *now* may have run.
 
-    *attempts* are those on record; all times are seconds since the epoch.
+    What was sent before is judged by the URLs alone; *now* is in seconds since the epoch.
     """
-    permission = to.rules.if_in_doubt(facts_of(delivery, attempts, to, now))
+    history = attempts_of_delivery(delivery, ())
+    permission = to.rules.if_in_doubt(facts_of(delivery, history, to, now))
     return isinstance(permission, RepeatPermission)
 
 
 def facts_of(
-    delivery: Delivery, attempts: tuple[Attempt, ...], to: DeliveryRoute, now: float, made: int = 0
+    delivery: Delivery, history: DeliveryHistory, to: DeliveryRoute, now: float
 ) -> DeliveryFacts:
-    """Return what is known of a delivery at *now*; *made*: attempts that count so far."""
+    """Return what is known of a delivery at *now*."""
     request = StoredRequest(delivery, to.route)
     # A person's retry begins its time anew.
     accepted = delivery.gives_up - to.hand_off.give_up_after
-    return DeliveryFacts(request, accepted, made, attempts, now)
+    return DeliveryFacts(
+        request, accepted, delivery.attempts, history.attempts, now, history.earlier
+    )

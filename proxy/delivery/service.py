@@ -151,8 +151,8 @@ class DeliveryService:
         to = routes.get(shown.delivery.route)
         if to is None:
             return False
-        attempts = attempts_of_delivery(shown.delivery, shown.runs)
-        facts = facts_of(shown.delivery, attempts, to, self._clock.wall())
+        history = attempts_of_delivery(shown.delivery, shown.runs)
+        facts = facts_of(shown.delivery, history, to, self._clock.wall())
         return isinstance(to.rules.may_follow(facts), RepeatPermission)
 
     async def cancel(self, delivery_id: str, *, by: str) -> Delivery | TransitionRefusal:

@@ -5,7 +5,7 @@ import pytest
 import trustme
 
 from proxy.config import ConfigError, Loaded, load
-from proxy.config.source import files
+from tests.support.disks import lasting_disk  # noqa: F401 - a fixture for all tests here
 
 Lines = Callable[..., list[str]]
 
@@ -15,16 +15,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to be in, so that messages show short names of files."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def _lasting_disk(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Say that everything is on a disk: what a file gets does not depend on the machine."""
-    table = tmp_path_factory.getbasetemp() / "mountinfo"
-    table.write_text("36 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-    monkeypatch.setattr(files, "MOUNT_TABLE", table)
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
+import yaml
 
+from proxy.policy.delivery.schedule import planned_tries
 from proxy.policy.settings import DeadLetterSettings, IdempotencySettings, Outcomes
 from tests.designs.design import Design, verdicts, waited
 from tests.support import (
@@ -19,6 +22,7 @@ from tests.support import (
 )
 from tests.support.clock import FakeClock
 from tests.support.dead_letters import listed, obstacle, replay, replayed, shown
+from tests.support.handed_off import ASYNC, STATUS, delivery_id, ended, state_of
 from tests.support.keys import KEY, Gate, is_replayed, new_key, post
 from tests.support.records import last_logged
 
@@ -26,19 +30,32 @@ DESIGN = Design("bookmark-api.yaml")
 
 BOOKMARKS = "/v1/bookmarks"
 HOURS = 3600.0
+DAY = 24 * HOURS
 
 
 @asynccontextmanager
 async def stage(
-    clock: FakeClock | None = None,
+    clock: FakeClock | None = None, *, honours_key: bool = True, backoff: str = "1ms"
 ) -> AsyncIterator[tuple[ScriptedUpstream, RunningProxy]]:
-    """The file, in front of a scripted API and with waits of milliseconds."""
+    """The file, in front of a scripted API and with waits of milliseconds.
+
+    *backoff* is the first wait of a delivery. The routes are those of the file: a list replaces
+    another, so the whole one is laid over it.
+    """
     async with ScriptedUpstream() as api:
-        overlay = f"""
-state_dir: ./state
-upstreams: {{bookmarks: {{urls: [{api.url}]}}}}
-defaults: {{retry: {{backoff: {{base: 1ms}}}}}}
-"""
+        own = yaml.safe_load(DESIGN.path.read_text())
+        create = next(route for route in own["routes"] if route["name"] == "create")
+        create["hand_off"]["retry"]["backoff"]["base"] = backoff
+        knows = own["upstreams"]["bookmarks"]["honours_key"] if honours_key else False
+        upstream = {"urls": [api.url], "honours_key": knows}
+        overlay = yaml.safe_dump(
+            {
+                "state_dir": "./state",
+                "upstreams": {"bookmarks": upstream},
+                "defaults": {"retry": {"backoff": {"base": "1ms"}}},
+                "routes": own["routes"],
+            }
+        )
         async with running(overlay, upon=[DESIGN.path], clock=clock) as proxy:
             yield api, proxy
 
@@ -176,8 +193,15 @@ async def test_a_read_is_retried_after_every_failure_that_is_listed(failure: obj
         assert verdicts(await last_logged(proxy)) == ["retried", "retried", "recovered"]
 
 
-async def test_what_may_have_run_is_not_repeated_unasked_but_may_be_asked_for_again() -> None:
+async def test_what_may_have_run_is_sent_again_under_its_key() -> None:
     async with stage() as (api, proxy):
+        api.script(hang_up, answer(created(1)))
+        assert (await post(proxy, target=BOOKMARKS)).status == 201
+        assert {one.get("Idempotency-Key") for one in api.requests} == {KEY.partition(": ")[2]}
+
+
+async def test_what_may_have_run_is_not_repeated_where_the_api_knows_no_keys() -> None:
+    async with stage(honours_key=False) as (api, proxy):
         api.script(hang_up, answer(created(1)))
         assert (await post(proxy, target=BOOKMARKS)).status == 502
         assert len(api.requests) == 1
@@ -193,7 +217,7 @@ PAYLOAD = b'{"url": "https://example.com"}'
 def test_a_bookmark_that_could_not_be_made_is_kept() -> None:
     route = DESIGN.route("create")
     assert route.retry is not None
-    assert route.dead_letter == DeadLetterSettings(on=route.retry.on)
+    assert route.dead_letter == DeadLetterSettings(on=route.retry.on, ttl=30 * DAY)
 
 
 async def test_a_dead_letter_has_the_error_the_payload_and_whether_it_may_be_sent_again() -> None:
@@ -212,7 +236,8 @@ async def test_a_dead_letter_has_the_error_the_payload_and_whether_it_may_be_sen
         assert (await shown(proxy, letter["id"]))["body"] == PAYLOAD.decode()
 
 
-async def test_nothing_is_resent_by_itself() -> None:
+async def test_what_is_not_handed_off_is_not_resent_by_itself() -> None:
+    """Its credentials are not stored."""
     async with stage() as (api, proxy):
         api.usual = answer(response(503))
         await post(proxy, USER, target=BOOKMARKS)
@@ -255,10 +280,87 @@ async def test_an_offline_client_that_was_faster_is_not_served_twice() -> None:
 
 
 async def test_what_may_have_run_is_reprocessed_only_if_the_person_insists() -> None:
-    async with stage() as (api, proxy):
+    async with stage(honours_key=False) as (api, proxy):
         api.usual = hang_up
         given = await post(proxy, target=BOOKMARKS)
         letter = given.get("Holdfast-Dead-Letter") or ""
         api.usual = answer(created(1))
         assert obstacle(await replay(proxy, letter)) == (409, "letter_may_have_run")
         assert (await replayed(proxy, letter, force=True))["result"] == "succeeded"
+
+
+# What is delivered later: the states that a user interface shows, and its button.
+
+
+def test_six_tries_two_to_the_n_minutes_apart() -> None:
+    settings = DESIGN.route("create").hand_off
+    assert settings is not None
+    tries = [planned.earliest / 60 for planned in planned_tries(settings)]
+    assert tries == pytest.approx([0, 2, 6, 14, 30, 62])
+    assert (settings.give_up_after, settings.attempts) == (72 * HOURS, 6)
+
+
+async def test_processing_and_done() -> None:
+    gate = Gate(created(1))
+    async with stage() as (api, proxy):
+        api.script(gate.behaviour)
+        saved = await post(proxy, ASYNC, body=PAYLOAD, target=BOOKMARKS)
+        assert (saved.status, saved.get("Preference-Applied")) == (202, "respond-async")
+        name = delivery_id(saved)
+        await gate.reached.wait()
+        assert (await state_of(proxy, name))["state"] == "sending"
+        gate.open()
+        done = await ended(proxy, name)
+        assert (done["state"], done["response"]) == ("delivered", {"status": 201})
+        async with proxy.client() as client:
+            answered = await client.get(f"{saved.get('Location')}/response")
+        assert (answered.status, answered.body) == (201, b'{"id": 1}')
+        # The same key again: the same 202, and nothing runs.
+        again = await post(proxy, ASYNC, body=PAYLOAD, target=BOOKMARKS)
+        assert (delivery_id(again), is_replayed(again)) == (name, True)
+        assert len(api.requests) == 1
+
+
+async def test_a_sender_whose_api_is_away_is_served_when_it_is_back() -> None:
+    """The offline queue: the client waited, got 202, and its bookmark is made once."""
+    async with stage(backoff="50ms") as (api, proxy):
+        api.usual = hang_up
+        saved = await post(proxy, body=PAYLOAD, target=BOOKMARKS)
+        assert (saved.status, len(api.requests)) == (202, 3), "tried while it waited"
+        name = delivery_id(saved)
+        shown_now = await state_of(proxy, name)
+        assert shown_now["state"] in {"waiting", "retrying", "sending"}
+        api.usual = answer(created(7))
+        assert (await ended(proxy, name))["state"] == "delivered"
+        assert {one.get("Idempotency-Key") for one in api.requests} == {KEY.partition(": ")[2]}
+        assert await listed(proxy) == []
+
+
+def _has_tried(api: ScriptedUpstream, made: int) -> bool:
+    return len(api.requests) == made
+
+
+async def test_retrying_failed_and_the_retry_by_a_person() -> None:
+    async with stage(backoff="1h") as (api, proxy):
+        api.usual = answer(response(500))
+        name = delivery_id(await post(proxy, ASYNC, body=PAYLOAD, target=BOOKMARKS))
+        await eventually(lambda: len(api.requests) == 1)
+        await eventually(lambda: len(proxy.app._dispatcher) == 0)
+        assert (await state_of(proxy, name))["state"] == "retrying"
+        # The button, until the tries are used up: each sends it at once.
+        for made in range(2, 7):
+            async with proxy.client() as client:
+                given = await client.request("POST", f"{STATUS}/{name}/retry")
+            assert given.status == 202
+            await eventually(partial(_has_tried, api, made))
+            await eventually(lambda: len(proxy.app._dispatcher) == 0)
+        failed = await state_of(proxy, name)
+        assert (failed["state"], failed["why"]) == ("failed", "attempts_exhausted")
+        (letter,) = await listed(proxy)
+        assert (letter["id"], letter["error"], letter["attempts_used"]) == (name, "500", 6)
+        # It is repaired, and a person sends it again: under its key, so it may.
+        api.usual = answer(created(9))
+        async with proxy.client() as client:
+            assert (await client.request("POST", f"{STATUS}/{name}/retry")).status == 202
+        assert (await ended(proxy, name))["state"] == "delivered"
+        assert await listed(proxy) == []

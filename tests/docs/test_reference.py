@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.admin.dead_letters import _OBSTACLES
+from proxy.admin.deliveries import _REFUSALS
 from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
 from proxy.cli import main
@@ -26,15 +27,7 @@ from tests.docs.generated.command_line import commands_of, with_commands
 from tests.docs.generated.key_tables import SECTIONS, tables, with_tables
 from tests.docs.kit.blocks import blocks, code, links, rows
 from tests.docs.kit.pages import ROOT
-from tests.support import (
-    ScriptedUpstream,
-    answer,
-    eventually,
-    one_route,
-    response,
-    running,
-)
-from tests.support.redis_server import redis_server
+from tests.prometheus.exposed import scrape
 
 DOCS = ROOT / "docs"
 REFERENCE = DOCS / "reference"
@@ -98,13 +91,17 @@ def test_problems_of_the_admin_listener() -> None:
     source = "".join(path.read_text() for path in (ROOT / "proxy" / "admin").glob("*.py"))
     written = re.findall(r'problem\(\s*(\d+),\s*"(\w+)"', source)
     found = {(int(status), reason) for status, reason in written}
-    assert shown == found | {(status, name.value) for name, (status, _) in _OBSTACLES.items()}
+    found |= {(status, name.value) for name, (status, _) in _OBSTACLES.items()}
+    assert shown == found | {(status, name.value) for name, (status, _) in _REFUSALS.items()}
 
 
-def test_only_429_503_and_a_key_in_flight_promise_that_waiting_helps() -> None:
+_ENDS_BY_ITSELF = {RefusalReason.KEY_IN_FLIGHT, RefusalReason.UNDER_WAY}
+
+
+def test_only_429_503_and_what_is_under_way_promise_that_waiting_helps() -> None:
     for reason in RefusalReason:
         refusal = Refusal(reason, "")
-        helps = refusal.status in {429, 503} or reason is RefusalReason.KEY_IN_FLIGHT
+        helps = refusal.status in {429, 503} or reason in _ENDS_BY_ITSELF
         assert (refusal.retry_after is not None) == helps
 
 
@@ -126,20 +123,7 @@ def test_reasons() -> None:
 
 
 async def test_metrics() -> None:
-    route, options = (
-        "retry: true\nthrottle: true\nidempotency: true\ndead_letter: true",
-        "breaker: true",
-    )
-    async with redis_server() as redis, ScriptedUpstream() as upstream:
-        store = f"store: redis://127.0.0.1:{redis.port}"
-        async with running(one_route(upstream, route, options=options, top=store)) as proxy:
-            await proxy.get("/")
-            upstream.usual = answer(response(503))
-            async with proxy.client() as client:
-                await client.request("POST", "/", body=b"a letter")
-                await client.request("POST", "/", 'Idempotency-Key: ""')  # is refused
-            await eventually(lambda: proxy.app._dead_letters.counts)
-            exposed = (await proxy.admin("GET", "/metrics")).body.decode()
+    exposed = await scrape()
     families = {
         f"{family.name}_total" if family.type == "counter" else family.name: (
             family.type,
@@ -186,6 +170,7 @@ def test_access_log() -> None:
         "queue_ms",
         "dead_letter",
         "replay",
+        "delivery",
     }
     assert shown == (line.keys() - {"attempts"}) | seldom | fields
 
@@ -233,7 +218,9 @@ def test_the_picture_has_the_stages_of_the_page_in_the_order_of_the_pipeline() -
     stages = re.findall(r'class="stage">(\d\. [^<]+)<', picture)
     assert stages == re.findall(r"^## (\d\. .+)$", text, re.MULTILINE)
     # A request meets them from the last to the first, and has been matched to its route before.
-    numbered = re.findall(r"^    # \d\. ([A-Z][a-z]+(?: letters)?)", source_of(build), re.MULTILINE)
+    numbered = re.findall(
+        r"^    # \d\. ([A-Z][a-z]+(?: letters|-off)?)", source_of(build), re.MULTILINE
+    )
     met = [name for name in reversed(numbered) if name != "Fallback"]
     first = met.index("Idempotency")  # before it there is the part for refusals of any stage
     assert [stage.partition(". ")[2] for stage in stages] == ["Route", *met[first:]]

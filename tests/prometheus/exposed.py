@@ -24,7 +24,13 @@ EVERYTHING = """
         breaker: true
         throttle: 1000/s
       other: '{other}'
+      down: http://127.0.0.1:9
     routes:
+      - name: later
+        match: /later
+        upstream: down
+        dead_letter: true
+        hand_off: true
       - name: all
         match: /**
         upstream: main
@@ -51,7 +57,10 @@ async def use(proxy: RunningProxy, main: ScriptedUpstream) -> None:
     await post(proxy)
     main.script(hang_up)  # it may have run, so there is a dead letter
     await post(proxy, new_key())
+    async with proxy.client() as client:  # a delivery that is not done, because nobody is there
+        assert (await client.request("POST", "/later", "Prefer: respond-async")).status == 202
     await eventually(lambda: proxy.app._dead_letters.counts, what="counting")
+    await eventually(lambda: proxy.app._deliveries.counts, what="counting")
 
 
 def labels_by_name(exposed: str) -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""A disk of a few hundred kilobytes, for tests of what happens when it is full."""
+"""A disk of a few hundred kilobytes, for tests of a full one; and a disk that lasts."""
 
 import os
 import subprocess
@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
+from proxy.config.source import files
 
 
 @contextmanager
@@ -61,3 +63,14 @@ def free(folder: Path) -> int:
     """Bytes that are left."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize
+
+
+@pytest.fixture(autouse=True)
+def lasting_disk(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say that everything is on a disk: what a file gets does not depend on the machine.
+
+    For a whole folder: its ``conftest.py`` imports this.
+    """
+    table = tmp_path_factory.getbasetemp() / "mountinfo"
+    table.write_text("36 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    monkeypatch.setattr(files, "MOUNT_TABLE", table)

@@ -47,7 +47,9 @@ _json_option = click.option(
 _FILTERS = (
     click.option("--route", metavar="ROUTE", help="Only those of this route."),
     click.option("--state", type=click.Choice(_STATES), help="Only those in this state."),
-    click.option("--why", metavar="REASON", help="Only those with this reason, such as gave_up."),
+    click.option(
+        "--why", "reason", metavar="REASON", help="Only those with this reason, such as gave_up."
+    ),
 )
 
 
@@ -86,7 +88,7 @@ def list_(
     *,
     route: str | None,
     state: str | None,
-    why: str | None,
+    reason: str | None,
     oldest: bool,
     limit: int,
     plain: bool,
@@ -99,7 +101,7 @@ def list_(
     failed why, and whether it may have run. In a pipe text is 80 characters wide, or as COLUMNS
     says: long names of routes are cut.
     """
-    which = DeliveryFilter(route, state, why)
+    which = DeliveryFilter(route, state, reason)
     order = "oldest" if oldest else "newest"
     page = request_deliveries(client, "GET", which.path(order=order, limit=limit))
     if not as_json and not page.parts("deliveries"):
@@ -149,7 +151,7 @@ def retry(
     everything: bool,
     route: str | None,
     state: str | None,
-    why: str | None,
+    reason: str | None,
     force: bool,
     dry_run: bool,
     yes: bool,
@@ -169,13 +171,13 @@ def retry(
     """
     if (delivery_id is None) != everything:
         raise click.UsageError("name one delivery, or write --all")
-    for name, value in (("--route", route), ("--state", state), ("--why", why)):
+    for name, value in (("--route", route), ("--state", state), ("--why", reason)):
         if value is not None and not everything:
             raise click.UsageError(f"{name} goes with --all")
     retries = RetryProgress(force, dry_run, client, plain_text=plain, as_json=as_json)
     if delivery_id is not None:
         sys.exit(retries.retry_one(delivery_id))
-    which = DeliveryFilter(route, state, why)
+    which = DeliveryFilter(route, state, reason)
     selected = all_to_send(client, which)
     if not selected:
         click.echo(no_deliveries(client, which), err=as_json)

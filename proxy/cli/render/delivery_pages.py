@@ -45,7 +45,7 @@ def _row(delivery: UntrustedJson) -> tuple[Cell, ...]:
         Cell(delivery.text("route")),
         Cell(state, _TONES.get(state, Tone.PLAIN)),
         Cell(short_count(delivery.count("tries"))),
-        _next_or_why(delivery),
+        _next_or_reason(delivery),
     )
 
 
@@ -53,7 +53,7 @@ def _minute(date: str) -> str:
     return date[5:16].replace("T", " ")
 
 
-def _next_or_why(delivery: UntrustedJson) -> Cell:
+def _next_or_reason(delivery: UntrustedJson) -> Cell:
     """Return when it is sent next, or what it waits for; of one that has ended, why."""
     if delivery.text("deferred"):
         return Cell(delivery.text("deferred"), Tone.WARNING)

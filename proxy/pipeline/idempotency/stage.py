@@ -251,13 +251,15 @@ class Idempotency:
         except StoreError:
             return None
 
-    async def _act_on_answer(
+    async def _act_on_answer(  # noqa: PLR0911 - one for each thing that an answer can mean
         self, exchange: Exchange, claim: Claim, claimed: Claimed | None, key_result: KeyResult
     ) -> Refusal | None:
         """Act on the store's answer; *key_result* is counted if the duplicate gets a result."""
         if claimed is None:
             return await self._without_store(exchange)
         if claimed.answer not in _WITH_RESULT:
+            if claimed.answer is ClaimAnswer.MISMATCH and await self._is_void_for_others(claim):
+                return await self._claim_again(exchange, claim)
             return self._refuse_duplicate(exchange, claimed)
         try:
             result = await self._read(exchange, claim, claimed)
@@ -265,13 +267,22 @@ class Idempotency:
             return refused.refusal
         if result is None:
             return await self._without_store(exchange)
-        if (
-            self._is_void is not None
-            and isinstance(result, KeptResponse)
-            and await self._is_void(claim, result)
-        ):
+        if isinstance(result, KeptResponse) and await self._is_void_result(claim, result):
             return await self._claim_again(exchange, claim)
         return await self._answer_with(exchange, result, key_result)
+
+    async def _is_void_result(self, claim: Claim, result: KeptResponse) -> bool:
+        return self._is_void is not None and await self._is_void(claim, result)
+
+    async def _is_void_for_others(self, claim: Claim) -> bool:
+        """Say whether the result of another request with the key of *claim* is void."""
+        if self._is_void is None:
+            return False
+        try:
+            result = unpack(claim.name, await self._store.fetch(claim.name) or b"")
+        except (StoreError, BadResult):
+            return False
+        return isinstance(result, KeptResponse) and await self._is_void_result(claim, result)
 
     async def _claim_again(self, exchange: Exchange, claim: Claim) -> Refusal | None:
         """Claim a key whose result is void: its delivery has failed."""

@@ -57,6 +57,8 @@ class DeliveryFacts:
     """All attempts of all runs, those while its client waited and the last one included; each
     ``started`` in seconds since the epoch."""
     now: float
+    earlier: Sequence[Attempt] = ()
+    """Attempts before a person had it sent again: they forbid nothing."""
     previous: float = 0.0
     """Seconds of the wait before the last attempt; 0 if there was none."""
 
@@ -105,19 +107,19 @@ class DeliveryRules:
 
         An operator's or client's retry of a failed delivery asks this.
         """
-        return self._repeat.permission(facts.request, facts.attempts, facts.now)
+        return self._repeat.permission(facts.request, facts.attempts, facts.now, facts.earlier)
 
     def if_in_doubt(self, facts: DeliveryFacts) -> RepeatPermission | VerdictReason:
         """Return whether another attempt may follow one that is made now and may have run.
 
         A canary must be such a delivery, and one whose process dies is sent again only then.
         """
-        in_doubt = self._repeat.in_doubt(facts.attempts)
+        in_doubt = self._repeat.in_doubt((*facts.earlier, *facts.attempts))
         attempt = Attempt(0, self._upstream, facts.now)
         attempt.url = in_doubt[-1].url if in_doubt else self._url
         attempt.sent = True
         attempts = (*facts.attempts, attempt)
-        return self._repeat.permission(facts.request, attempts, facts.now)
+        return self._repeat.permission(facts.request, attempts, facts.now, facts.earlier)
 
     def _unknown(self, facts: DeliveryFacts, reason: VerdictReason) -> DeliveryStep:
         """Return the end of a delivery that may have run, and for this *reason* not again."""
@@ -233,7 +235,7 @@ class DeliveryRules:
             DeliveryState.FAILED,
             reason,
             counts=result is not None and result.sent,
-            may_have_run=self.may_have_run(facts.attempts),
+            may_have_run=self.may_have_run((*facts.earlier, *facts.attempts)),
         )
 
     def may_have_run(self, attempts: Sequence[Attempt]) -> bool:

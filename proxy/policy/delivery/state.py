@@ -51,7 +51,8 @@ class DeliveryRun:
 
     time: float
     result: str
-    """``failed``, ``refused``, ``succeeded`` or ``uncertain``."""
+    """``failed``, ``refused``, ``succeeded`` or ``uncertain``; ``retried``: nothing was sent, but a
+    person had it begin anew."""
     attempts: tuple[Mapping[str, object], ...]
     """One record per attempt, as in the access log (:mod:`proxy.core.attempt_json`)."""
     may_have_run: bool = False

@@ -16,6 +16,7 @@ from proxy.policy.dead_letter import DeadLetterState
 from proxy.policy.delivery import state as transitions
 from proxy.policy.delivery.capacity import CapacityUse, lacking
 from proxy.policy.delivery.counts import RouteDeliveries
+from proxy.policy.delivery.history import RETRIED
 from proxy.policy.delivery.key_rules import KeyStanding, KeyTerms, key_standing
 from proxy.policy.delivery.state import (
     DeliveredResponse,
@@ -592,6 +593,8 @@ class DeliveryTable:
             (after.gives_up - correction, seen.id),
         )
         self._run("DELETE FROM responses WHERE delivery = ?", (seen.id,))
+        if not before.is_open:
+            self._add_run(seen.id, DeliveryRun(wall, RETRIED, ()))
         return after
 
     def _refusal_by_key(self, before: Delivery, *, is_allowed: bool) -> TransitionRefusal | None:

@@ -64,8 +64,8 @@ def as_json(folder: Path, *arguments: str) -> dict[str, Any]:
             None,
             "not_asked",
             (
-                "It is handed off if its attempts fail and another one does no harm, or if the client "
-                "asks (Prefer: respond-async); else it is served as ever."
+                "It is handed off if its attempts fail and another one does no harm, or if the "
+                "client asks (Prefer: respond-async); else it is served as ever."
             ),
         ),
         (
@@ -100,8 +100,9 @@ def as_json(folder: Path, *arguments: str) -> dict[str, Any]:
             None,
             "credentials",
             (
-                "It is not handed off, because Authorization would have to be stored: it is served as "
-                "ever. Let headers.request set or remove that, or write credentials: store (or drop)."
+                "It is not handed off, because Authorization would have to be stored: it is served "
+                "as ever. Let headers.request set or remove that, or write credentials: store (or "
+                "drop)."
             ),
         ),
         (
@@ -109,8 +110,8 @@ def as_json(folder: Path, *arguments: str) -> dict[str, Any]:
             None,
             "too_large",
             (
-                "It is not handed off, because its body is too large: it is served as ever (max_body "
-                "1KiB)."
+                "It is not handed off, because its body is too large: it is served as ever "
+                "(max_body 1KiB)."
             ),
         ),
         (

@@ -248,9 +248,9 @@ def test_who_may_have_which_delivery_sent_again(
 
 
 def test_the_refusals_are_problem_types() -> None:
-    assert TransitionRefusal.MAY_HAVE_RUN == "delivery_may_have_run"
-    assert TransitionRefusal.SENDING == "delivery_under_way"
-    assert TransitionRefusal.ENDED == "delivery_over"
+    refusals = (TransitionRefusal.MAY_HAVE_RUN, TransitionRefusal.SENDING, TransitionRefusal.ENDED)
+    expected = ["delivery_may_have_run", "delivery_under_way", "delivery_over"]
+    assert [refusal.value for refusal in refusals] == expected
 
 
 def test_an_owner_that_died_may_have_sent_it_wherever_it_was_to_go() -> None:
