@@ -25,14 +25,19 @@ pytestmark = virtual_time
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
-@pytest.fixture
-def metrics() -> AppMetrics:
+def every_metric(*, delivers: bool = False) -> AppMetrics:
     return metrics_of(
         lost_lines=7,
         budgets={"spare": 12.5},
         breakers={"spare": 0},
         throttles={("upstream", "spare"): ThrottleState(0, 0, 1, 0, 0.0)},
+        delivers=delivers,
     )
+
+
+@pytest.fixture
+def metrics() -> AppMetrics:
+    return every_metric()
 
 
 async def test_a_configured_route_has_its_series_before_the_first_request(
@@ -357,7 +362,12 @@ def busy(metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt, rout
     for number in range(routes):
         upstream = f"upstream-{number}"
         recorder = metrics.route(
-            f"route-{number}", [upstream], retries=True, keys=True, dead_letters=True
+            f"route-{number}",
+            [upstream],
+            retries=True,
+            keys=True,
+            dead_letters=True,
+            deliveries=True,
         )
         recorders.append((recorder, upstream))
     odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)
@@ -373,8 +383,9 @@ def busy(metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt, rout
 
 
 async def test_names_and_labels_follow_the_conventions(
-    metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt
+    exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
+    metrics = every_metric(delivers=True)
     busy(metrics, exchange, attempt, routes=1)
     ours = {
         name: family
