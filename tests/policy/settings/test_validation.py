@@ -35,11 +35,9 @@ from proxy.policy.settings import (
     Outcomes,
     Rate,
     RateAlgorithm,
-    RedisSettings,
     RetrySettings,
     RouteSettings,
     Settings,
-    SqliteSettings,
     ThrottleKey,
     ThrottleSettings,
     ThrottleWithoutStore,
@@ -47,6 +45,7 @@ from proxy.policy.settings import (
     UpstreamSettings,
     UpstreamTls,
 )
+from proxy.policy.settings.store import RedisSettings, SqliteSettings
 
 ORIGIN = Origin("http", "a.example", 80)
 UPSTREAM = UpstreamSettings("a", (ORIGIN,))
