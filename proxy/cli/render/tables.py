@@ -9,6 +9,7 @@ go on in the next line.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from textwrap import wrap
 
 _GAP = "  "
@@ -196,7 +197,20 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], max_width
         widest = max(candidates, key=lambda at: (columns[at].wraps, found[at]))
         found[widest] -= 1
         spare += 1
+    for first, missing in _narrow_groups(columns, found):
+        found[first] += min(missing, max(spare, 0))
+        spare -= missing
     return found
+
+
+def _narrow_groups(columns: Sequence[Column], wide: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first column of each group whose name is wider than it, and by how much."""
+    starts = list(accumulate((width + len(_GAP) for width in wide), initial=0))
+    return [
+        (starts.index(start), len(name) - (end - start))
+        for start, end, name in _groups(columns, wide)
+        if len(name) > end - start
+    ]
 
 
 def _title_lines(title: str, columns: Sequence[Column], wide: Sequence[int]) -> Iterator[Line]:
@@ -212,8 +226,11 @@ def _title_lines(title: str, columns: Sequence[Column], wide: Sequence[int]) -> 
     else:
         line, used = [Cell(title, Tone.TITLE)], len(title)
     for start, end, name in groups:
-        label = f" {name} " if end - start >= len(name) + 2 else name[: end - start]
-        line += [Cell(" " * (start - used)), Cell(label.center(end - start, "-"))]
+        width = end - start
+        # Dashes on both sides, or none.
+        has_dashes = width >= len(name) + 4
+        label = f" {name} ".center(width, "-") if has_dashes else name[:width].center(width)
+        line += [Cell(" " * (start - used)), Cell(label)]
         used = end
     yield tuple(line)
 

@@ -182,8 +182,10 @@ def test_duplicates_are_those_that_got_the_result_of_another(cell: CellOf) -> No
 def test_what_no_route_has_takes_no_room() -> None:
     shown = of({"charges": {**QUIET}, "search": {**QUIET}})
     assert [table.title for table in shown.tables] == ["Routes"]
-    assert notes(routes={"charges": QUIET})[-1] == (
-        "not used by any route: throttle, idempotency, dead_letter"
+    assert notes(routes={"charges": QUIET})[-1] == ("not used: throttle, idempotency, dead_letter")
+    upstreams: dict[str, object] = {"payments": {"throttle": {}}}
+    assert notes(routes={"charges": QUIET}, upstreams=upstreams)[-1] == (
+        "not used: idempotency, dead_letter"
     )
     used = {**QUIET, "throttle": {}, "idempotency": {}, "dead_letters": {}}
     assert notes(routes={"charges": used})[-1] == "reloads: 0 good, 0 refused"
