@@ -118,9 +118,15 @@ def _notes(status: UntrustedJson) -> Iterator[Line]:
         yield (Cell(f"keys: {keys.count('in_flight')} in flight, {keys.count('waiting')} waiting"),)
     if known.count("count"):
         yield _known_keys(known)
+    elif "known_keys" not in status and _has_keys(status):
+        yield (Cell("keys that are held in the store are not counted here: holdfast keys list"),)
     lost = status.count("access_log_dropped")
     if lost:
         yield (Cell(f"access log: {plural(lost, 'line')} lost", Tone.WARNING),)
+
+
+def _has_keys(status: UntrustedJson) -> bool:
+    return any("idempotency" in route for _, route in status.part("routes").members())
 
 
 def _known_keys(keys: UntrustedJson) -> Line:

@@ -188,7 +188,15 @@ def test_what_no_route_has_takes_no_room() -> None:
         "not used: idempotency, dead_letter"
     )
     used = {**QUIET, "throttle": {}, "idempotency": {}, "dead_letters": {}}
-    assert notes(routes={"charges": used})[-1] == "reloads: 0 good, 0 refused"
+    assert notes(routes={"charges": used}, known_keys={})[-1] == "reloads: 0 good, 0 refused"
+
+
+def test_where_held_keys_are_not_counted_it_says_who_knows_them() -> None:
+    keyed = {"charges": {**QUIET, "idempotency": {}}}
+    hint = "keys that are held in the store are not counted here: holdfast keys list"
+    assert hint in notes(routes=keyed)
+    assert hint not in notes(routes=keyed, known_keys={"count": 0})
+    assert hint not in notes(routes={"charges": QUIET})
 
 
 def test_what_another_route_has_is_a_dash() -> None:
