@@ -65,6 +65,8 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: list[Sequence[Cell]] = field(default_factory=list)
+    quiet: int = 0
+    """Rows that are left out, because there is nothing to see in them."""
 
 
 Line = Sequence[Cell]
@@ -142,7 +144,9 @@ def lay_out(table: Table, max_width: int) -> list[Line]:
     rows = [[row[at] for at in shown] for row in table.rows]
     wide = _widths(columns, rows, max_width)
     dropped = len(table.columns) - len(shown)
-    more = f" (+{dropped} {'column' if dropped == 1 else 'columns'} if wider)" if dropped else ""
+    notes = [f"+{dropped} {'column' if dropped == 1 else 'columns'} if wider"] if dropped else []
+    notes += [f"{table.quiet} quiet ones left out"] if table.quiet else []
+    more = f" ({', '.join(notes)})" if notes else ""
     lines: list[Line] = list(_title_lines(f"{table.title}{more}", columns, wide))
     if any(column.heading for column in columns):
         lines.append(

@@ -67,7 +67,11 @@ def test_whatever_is_written_passes_the_strict_check(
     assert (upstream.throttle is None) == (not rate)
     assert (route.idempotency is None) == (not idempotency)
     assert (upstream.honours_key is None) == (idempotency != ("--honours-key",))
-    assert max(map(len, (folder / "my.yaml").read_text().splitlines())) <= 100
+    text = (folder / "my.yaml").read_text()
+    assert max(map(len, text.splitlines())) <= 100
+    retries_posts = not retry and idempotency == ("--honours-key",)
+    assert ("a POST with a key included" in text) == retries_posts
+    assert ("no POST that may have run" in text) == (not retry and not retries_posts)
 
 
 def test_what_may_have_run_does_not_run_again_unless_the_upstream_sees_to_it(folder: Path) -> None:

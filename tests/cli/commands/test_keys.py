@@ -285,6 +285,14 @@ async def test_somebody_else_listens(command: str, status: int, body: bytes) -> 
         )
 
 
+async def test_the_port_of_the_clients_is_not_that_of_the_admin_listener() -> None:
+    async with running(CONFIG.replace("/**", "/v1/**")) as proxy:
+        url = f"http://127.0.0.1:{proxy.port}"
+        assert await error_line("show", RECORD, "--admin", url) == (
+            f"{url} is where the proxy serves its clients: name its admin listener with --admin"
+        )
+
+
 async def test_an_answer_of_another_version() -> None:
     content = {"type": "urn:holdfast:problem:tired", "detail": "Ask again\nlater."}
     async with ScriptedUpstream(answer(response(418, json.dumps(content).encode()))) as other:

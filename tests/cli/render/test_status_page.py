@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.cli.render.status_page import Order, status_page
-from proxy.cli.render.tables import Page, Tone, page_lines, text_of
+from proxy.cli.render.tables import Page, Tone, lay_out, page_lines, text_of
 from proxy.cli.untrusted_json import UntrustedJson
 
 QUIET: dict[str, Any] = {"requests": {}, "errors": 0, "in_flight": 0, "upstreams": ["payments"]}
@@ -197,6 +197,22 @@ def test_where_held_keys_are_not_counted_it_says_who_knows_them() -> None:
     assert hint in notes(routes=keyed)
     assert hint not in notes(routes=keyed, known_keys={"count": 0})
     assert hint not in notes(routes={"charges": QUIET})
+
+
+def test_of_very_many_routes_the_quiet_ones_leave_the_tables_below_in_reach() -> None:
+    quiet = {**QUIET, "throttle": {"passed": 7}, "dead_letters": {}}
+    routes = {f"route-{number:03}": quiet for number in range(200)}
+    routes["route-150"] = {**quiet, "throttle": {"waiting": 1}, "dead_letters": {"waiting": 2}}
+    passed = {"throttle": {"passed": 1}}
+    tables = {table.title: table for table in of(routes, **lately(**{"route-160": passed})).tables}
+    assert len(tables["Routes"].rows) == 200
+    for title, first in (("Throttles", "route route-150"), ("Dead letters", "route-150")):
+        assert tables[title].rows[0][0].text == first
+        assert (len(tables[title].rows), tables[title].quiet) == (10, 190)
+        assert text_of(lay_out(tables[title], 120)[0]).startswith(f"{title} (190 quiet ones left")
+    assert tables["Throttles"].rows[1][0].text == "route route-160"
+    busy = {f"route-{number:03}": routes["route-150"] for number in range(20)}
+    assert {(len(table.rows), table.quiet) for table in of(busy).tables} == {(20, 0)}
 
 
 def test_what_another_route_has_is_a_dash() -> None:
