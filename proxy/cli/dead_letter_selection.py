@@ -1,16 +1,15 @@
 """Selection of dead letters by route and caller, and the safeguards for many at once."""
 
 import http.client
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import click
 
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.dead_letter_client import all_dead_letters
+from proxy.cli.status_client import unknown_route
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
 NO_CALLER = "none"
@@ -67,33 +66,12 @@ def no_dead_letters(client: AdminClient, route: str | None) -> str:
             "no dead letters: no route keeps any, write dead_letter: true in a route to change that"
         )
     if route not in routes:
-        alike = get_close_matches(route, routes, n=1)
-        meant = f", did you mean {legible(alike[0])}?" if alike else ""
-        raise click.ClickException(
-            f"no route is called {legible(route)}, and no dead letter is of one{meant}"
-        )
+        raise click.ClickException(unknown_route(route, list(routes)))
     if route in keeping:
         return f"no dead letters of route {legible(route)}"
     return (
         f"no dead letters of route {legible(route)}: it keeps none, write dead_letter: true in it"
     )
-
-
-def confirm(selected: SelectedDeadLetters, plan: str, question: str, *, yes: bool) -> None:
-    """Say what will happen to the dead letters (*plan*), and ask the user on a terminal.
-
-    Raises if there is no terminal, or if the user says no.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"{selected.describe()}. {plan} Write --yes to do that without being asked, or "
-            "--dry-run to see it."
-        )
-    click.echo(f"{selected.describe()}.\n{plan}", err=True)
-    if not click.confirm(question, err=True):
-        raise click.ClickException("nothing was done")
 
 
 def refuse_mixed_callers(selected: SelectedDeadLetters, headers: Iterable[tuple[str, str]]) -> None:
