@@ -114,7 +114,7 @@ docs: $(VENV)/.docs ## build the site from docs/, with search, and man pages int
 	@echo "build/docs/index.html, build/man/holdfast.1, build/man/holdfast.yaml.5"
 
 # Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
-mutants: $(VENV)/.mutation ## change policy/ a little, and list what no test notices (MINUTES=20)
+mutants: $(VENV)/.mutation ## change policy/ and pipeline/ a little, list what no test notices (MINUTES=20)
 	@$(BIN)/python -m tests.mutants --minutes $(MINUTES) --jobs $(JOBS) $(foreach name,$(ONLY),'$(name)')
 
 generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures
