@@ -13,6 +13,9 @@ from proxy.observe.metrics.snapshot import ProcessSnapshot, Reading
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts
+from proxy.policy.delivery.counts import RouteDeliveries
+from proxy.policy.delivery.line import LinePhase
+from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.support.exchanges import UnservedExchange
 
@@ -40,6 +43,7 @@ def metrics_of(
     throttles: Mapping[tuple[str, str], ThrottleState] | None = None,
     store_state: str | None = None,
     transient: Mapping[tuple[str, str], frozenset[int]] | None = None,
+    has_deliveries: bool = False,
 ) -> AppMetrics:
     """Metrics that ask for these values; change the mappings to change the answers."""
 
@@ -54,6 +58,11 @@ def metrics_of(
         yield families.TRANSIENT.reading(transient or {})
         counts = {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)}
         yield families.DEAD_LETTERS.reading((0.0, counts))
+        if has_deliveries:
+            kept = RouteDeliveries({DeliveryState.WAITING: 1}, 100, 1600000000.0, 0.0)
+            yield families.DELIVERIES.reading((0.0, {"route-0": kept}))
+            yield families.DELIVERIES_USED.reading(0.5)
+            yield families.DELIVERY_LINES.reading({"upstream-0": LinePhase.OPEN})
 
     return AppMetrics(readings)
 

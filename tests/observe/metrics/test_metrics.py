@@ -31,6 +31,7 @@ def metrics() -> AppMetrics:
         budgets={"spare": 12.5},
         breakers={"spare": 0},
         throttles={("upstream", "spare"): ThrottleState(0, 0, 1, 0, 0.0)},
+        has_deliveries=True,
     )
 
 
@@ -356,7 +357,12 @@ def busy(metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt, rout
     for number in range(routes):
         upstream = f"upstream-{number}"
         recorder = metrics.route(
-            f"route-{number}", [upstream], retries=True, keys=True, dead_letters=True
+            f"route-{number}",
+            [upstream],
+            retries=True,
+            keys=True,
+            dead_letters=True,
+            deliveries=True,
         )
         recorders.append((recorder, upstream))
     odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)
