@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 import uvloop
 
@@ -27,9 +28,11 @@ if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
 # The kit's own assertions explain themselves like those of a test.
 pytest.register_assert_rewrite("tests.support")
 
-import tests.support.depth  # noqa: E402, F401 - as said above; it sets how random tests run
+from tests.support import depth  # noqa: E402, F401 - rewritten as said above; it has the profile
 from tests.support.files_at_once import files_at_once  # noqa: E402, F401 - a fixture
-from tests.support.virtual import TestLoop  # noqa: E402 - rewritten as said above
+from tests.support.virtual import TestLoop  # noqa: E402 - as above
+
+hypothesis.settings.load_profile("usual")
 
 
 def pytest_asyncio_loop_factories(

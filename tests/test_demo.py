@@ -14,7 +14,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from proxy.demo.upstream import MAX_IDS, make_app
+from proxy.demo.upstream import MAX_IDS, Faults, make_app
 
 ROOT = Path(__file__).parent.parent
 
@@ -166,6 +166,41 @@ async def test_websocket_echoes_text_and_bytes(upstream: Client) -> None:
         await socket_.send_bytes(b"\x00\xff")
         assert await socket_.receive_str() == "hello"
         assert await socket_.receive_bytes() == b"\x00\xff"
+
+
+async def statuses(faults: Faults, seed: int = 0, target: str = "/v1/charges") -> list[int]:
+    """The answers to 40 requests; 0 for a connection that was closed."""
+    found = []
+    async with TestClient(TestServer(make_app(FakeTime(), seed, faults))) as client:
+        for _ in range(40):
+            try:
+                found.append((await client.post(target, data="x")).status)
+            except aiohttp.ClientConnectionError:
+                found.append(0)
+    return found
+
+
+async def test_faults_of_all_paths() -> None:
+    assert set(await statuses(Faults())) == {200}, "any path is echoed"
+    assert set(await statuses(Faults(errors=1, status=529))) == {529}
+    assert set(await statuses(Faults(resets=1))) == {0}
+    assert set(await statuses(Faults(errors=1), target="/status/404")) == {503}
+    some = await statuses(Faults(errors=0.3, resets=0.3))
+    assert {some.count(0) > 4, some.count(503) > 4, some.count(200) > 4} == {True}
+    assert await statuses(Faults(errors=0.3, resets=0.3)) == some, "the same in every run"
+    assert await statuses(Faults(errors=0.3, resets=0.3), seed=1) != some
+
+
+async def test_a_delay_of_all_paths() -> None:
+    faults = Faults(errors=1, delay=0.05)
+    async with TestClient(TestServer(make_app(FakeTime(), 0, faults))) as client:
+        began = asyncio.get_running_loop().time()
+        assert (await client.get("/a")).status == 503
+        assert asyncio.get_running_loop().time() - began >= 0.045
+
+
+async def test_without_faults_unknown_paths_are_unknown(upstream: Client) -> None:
+    assert (await upstream.get("/v1/charges")).status == 404
 
 
 async def start(*arguments: str) -> asyncio.subprocess.Process:

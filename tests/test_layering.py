@@ -65,7 +65,17 @@ ARROWS: dict[str, set[str]] = {
         "policy",
         "server",
     },
-    "cli": {"__init__", "config", "core", "explain", "http", "policy", "runtime", "simulation"},
+    "cli": {
+        "__init__",
+        "config",
+        "core",
+        "demo",  # its upstream, as a command
+        "explain",
+        "http",
+        "policy",
+        "runtime",
+        "simulation",
+    },
     "__main__": {"cli"},
     "demo": set(),  # a world of its own: it only starts the command
 }
@@ -111,6 +121,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "read": {"diagnostics", "schema", "source", "values"},
         "checks": {"diagnostics", "read", "source", "values"},
         "loaded": {"diagnostics"},
+        "changes": {"loaded"},
         "loader": {"checks", "diagnostics", "loaded", "read", "schema", "source"},
         "__init__": {"diagnostics", "loaded", "loader", "read"},
     },
@@ -147,7 +158,8 @@ ONLY_IN: dict[str, set[str]] = {
     "http.client": {"cli"},
     # Whatever may wait for a disk does so in a thread of its own.
     "sqlite3": {"stores"},
-    "threading": {"stores", "observe"},
+    # A proxy that does not answer keeps no key of `status --watch` waiting.
+    "threading": {"stores", "observe", "cli"},
     "queue": {"stores", "observe"},
     "urllib.request": set(),
 }

@@ -95,11 +95,11 @@ def test_example_tells_editors_its_schema(file: str) -> None:
     assert (ROOT / file).parent.joinpath(match[1]).is_file()
 
 
-def make(*arguments: str) -> str:
+def make(*arguments: str, folder: Path = ROOT) -> str:
     """What make prints."""
     result = subprocess.run(
         ["make", "--no-print-directory", *arguments],  # noqa: S607 - whichever make the developer uses
-        cwd=ROOT,
+        cwd=folder,
         check=True,
         capture_output=True,
         text=True,
@@ -144,7 +144,7 @@ def test_cleaning_leaves_the_published_benchmark_and_no_other(tmp_path: Path) ->
         folder.mkdir(parents=True)
     for name in ("published.json", "published.md", "latest.json", "quick.md"):
         (results / name).touch()
-    subprocess.run(["make", "clean"], cwd=tmp_path, check=True, capture_output=True)  # noqa: S607 - whichever make the developer uses
+    make("clean", folder=tmp_path)
     assert {path.name for path in results.iterdir()} == {"published.json", "published.md"}
     assert not any(folder.exists() for folder in made)
 

@@ -12,6 +12,7 @@ configuration nor routes.
 ``GET /attempts``        token    one request, attempt by attempt
 ``GET /config``          token    the configuration in force, secrets masked
 ``POST /-/reload``       token    read the configuration again
+``GET /keys``            token    a page of the idempotency keys that are held
 ``GET /keys/RECORD``     token    what is known of an idempotency key
 ``DELETE /keys/RECORD``  token    release it; ``?force=true`` from a running request
 =======================  =======  ===============================================

@@ -1,9 +1,10 @@
-"""The handlers for idempotency keys: show what is known of one, and release it.
+"""The handlers for idempotency keys: list them, show what is known of one, and release it.
 
 A key is asked for by the name of its record, which responses and the log show. Neither
 the key nor anything of its request or response is shown.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import ceil
@@ -14,7 +15,7 @@ from aiohttp import hdrs, web
 from proxy.admin.declaration import Endpoint, StoreSilent, WorkerRule
 from proxy.admin.responses import document, problem
 from proxy.policy.idempotency.key import read_record_name
-from proxy.policy.idempotency.record import RecordState, Released, Shown
+from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
 
 
 class KeyOperations(Protocol):
@@ -28,6 +29,13 @@ class KeyOperations(Protocol):
         """
 
     @WorkerRule()
+    async def list_keys(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return a page of the records that are *wanted*; *after* is empty, or of the page before.
+
+        None if *after* is of no page. Raises StoreSilent.
+        """
+
+    @WorkerRule()
     async def release_key(self, name: str, *, force: bool) -> Released:
         """Forget a key, unless a running request owns it; with *force* that request loses it.
 
@@ -38,15 +46,36 @@ class KeyOperations(Protocol):
 
 
 class KeysResource:
-    """The handlers of ``/keys/RECORD``."""
+    """The handlers of ``/keys`` and ``/keys/RECORD``."""
 
     def __init__(self, operations: KeyOperations) -> None:
         self._operations = operations
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield every endpoint of keys."""
+        yield Endpoint("GET", "/keys", self._list, "/keys")
         yield Endpoint("GET", "/keys/{record}", self._show, "/keys/RECORD")
         yield Endpoint("DELETE", "/keys/{record}", self._release)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        """Answer with a page of records; ``next`` says where the next one begins."""
+        query = request.query
+        states = _states(query.get("state", RecordState.HELD.value))
+        after = query.get("after", "")
+        if states is None or query.keys() - {"state", "route", "after"} or not _is_cursor(after):
+            return problem(400, "bad_request", _LIST_USAGE)
+        try:
+            page = await self._operations.list_keys(KeyFilter(states, query.get("route")), after)
+        except StoreSilent:
+            return _no_store()
+        if page is None:
+            return problem(400, "bad_request", _LIST_USAGE)
+        # Others may write into a store; what is no record's name is none of ours.
+        found = [(name, shown) for name, shown in page.records if read_record_name(name) == name]
+        content: dict[str, object] = {"keys": [_described(name, shown) for name, shown in found]}
+        if page.after:
+            content["next"] = page.after
+        return document(content)
 
     async def _show(self, request: web.Request) -> web.Response:
         """Answer with what is known of a key."""
@@ -85,6 +114,22 @@ class KeysResource:
         if was.state is RecordState.IN_FLIGHT:
             answer |= {"now": "free" if now is None else now.state.value, "may_be_running": True}
         return document(answer)
+
+
+_is_cursor = re.compile(r"[0-9a-f]{0,64}").fullmatch
+_LIST_USAGE = (
+    "Write ?state=held (or several of in_flight, done, unstored, held with commas between them, or "
+    "all), ?route=NAME, and ?after= the next of the page before."
+)
+
+
+def _states(text: str) -> frozenset[RecordState] | None:
+    """Return the states that a list of words names; None if one is no state."""
+    if text == "all":
+        return frozenset(RecordState)
+    words = text.split(",")
+    known = set(RecordState)
+    return frozenset(map(RecordState, words)) if all(word in known for word in words) else None
 
 
 _FORCES = {"true": True, "false": False}
@@ -140,12 +185,12 @@ def _in_flight(record: str, lease_left: float) -> web.Response:
     )
 
 
-def _no_store(record: str) -> web.Response:
+def _no_store(record: str | None = None) -> web.Response:
     return problem(
         503,
         "store",
         "The store does not answer; the log says why, and /status whether it is up. Ask again "
         "later.",
         {hdrs.RETRY_AFTER: "1"},
-        record=record,
+        **({} if record is None else {"record": record}),
     )

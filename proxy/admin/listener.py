@@ -6,7 +6,7 @@ from aiohttp import web
 
 from proxy.admin.operations import Operations
 from proxy.admin.site import AdminSite
-from proxy.net.listen_socket import address_of, remove_stale_socket
+from proxy.net.listen_socket import address_of, explained, remove_stale_socket
 from proxy.policy.settings import Listen
 
 
@@ -20,15 +20,16 @@ class AdminListener:
         """The file of the unix socket once it is bound, to be removed at the end."""
 
     async def start(self) -> None:
-        """Listen on the address. Raises OSError."""
+        """Listen on the address. Raises CannotListen."""
         listen = self._listen
         await self._runner.setup()
-        if listen.path:
-            remove_stale_socket(listen.path)
-            await web.UnixSite(self._runner, listen.path).start()
-            self._file = Path(listen.path)
-        else:
-            await web.TCPSite(self._runner, listen.host, listen.port).start()
+        with explained(listen):
+            if listen.path:
+                remove_stale_socket(listen.path)
+                await web.UnixSite(self._runner, listen.path).start()
+                self._file = Path(listen.path)
+            else:
+                await web.TCPSite(self._runner, listen.host, listen.port).start()
 
     @property
     def bound(self) -> list[str]:

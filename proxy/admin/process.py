@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from aiohttp import hdrs, web
@@ -15,6 +16,25 @@ _is_request_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 def _by_time(parts: Sequence[Sequence[dict[str, object]]]) -> list[dict[str, object]]:
     """Merge the requests that workers remember."""
     return sorted((found for part in parts for found in part), key=lambda found: str(found["time"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """How a reload ended."""
+
+    faults: Sequence[str] = ()
+    """Why the configuration before stays in force, in the lines that ``holdfast check`` prints."""
+    warnings: Sequence[str] = ()
+    """What is allowed and probably not meant, likewise."""
+    changes: Sequence[dict[str, object]] = ()
+    """What differs from the configuration before, ready for JSON."""
+    files: Sequence[str] = ()
+    """The files that were read; none where ``--upstream`` stands for a file."""
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the configuration that was read is in force."""
+        return not self.faults
 
 
 class ProcessOperations(Protocol):
@@ -39,12 +59,8 @@ class ProcessOperations(Protocol):
     def config(self) -> dict[str, object]:
         """Return the configuration in force with its secrets masked, ready for JSON."""
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
-        """Read the configuration again; return whether it is in force now, and the messages.
-
-        The messages are the lines that ``holdfast check`` prints: warnings after
-        a success, faults otherwise.
-        """
+    async def reload(self) -> Reloaded:
+        """Read the configuration again and put it in force, or leave all as it is."""
 
 
 class ProcessResource:
@@ -94,11 +110,23 @@ class ProcessResource:
         return document({"ready": False, "reason": reason}, status=503)
 
     async def _reload(self, _request: web.Request) -> web.Response:
-        in_force, lines = await self._operations.reload()
-        if in_force:
-            return document({"result": "reloaded", "warnings": list(lines)})
-        return problem(
-            422, "config", "The configuration before it stays in force.", faults=list(lines)
+        ended = await self._operations.reload()
+        warnings = list(ended.warnings)
+        if not ended.in_force:
+            return problem(
+                422,
+                "config",
+                "The configuration before it stays in force.",
+                faults=list(ended.faults),
+                warnings=warnings,
+            )
+        return document(
+            {
+                "result": "reloaded",
+                "files": list(ended.files),
+                "changes": list(ended.changes),
+                "warnings": warnings,
+            }
         )
 
 

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
+from proxy.admin.process import Reloaded
 from proxy.app.operations import AppOperations
+from proxy.app.reloading import faulty, needs_restart, refused, reloaded
 from proxy.config import ConfigError, Fault, Loaded
 from proxy.core.clock import Clock, SystemClock
 from proxy.delivery.dispatcher import Dispatcher
 from proxy.delivery.resource import DeliveryResource
 from proxy.delivery.service import DeliveryService
 from proxy.net.write_coalescer import WriteCoalescer
+from proxy.observe.history import CountedWindow, History
 from proxy.observe.logs.access_log import AccessLog
 from proxy.observe.logs.line_writer import LineWriter
 from proxy.observe.metrics import families
@@ -97,6 +100,7 @@ class App:
         self._lines = LineWriter(_STDOUT if log_fd is None else log_fd, log_lock)
         self._access_log = AccessLog(self._lines, self._clock)
         self._recent = Recent(self._clock)
+        self._history = History()
         self._reloading = asyncio.Lock()
         self._state = "starting"
         self._started = self._clock.monotonic()
@@ -145,6 +149,7 @@ class App:
         if worker is not None:
             self._listener.server.on_closed = worker.on_connection_end
         self._put_in_force(built)
+        self.sample()
         self.operations = AppOperations(
             self,
             recent=self._recent,
@@ -411,9 +416,17 @@ class App:
             families.KEYS_KNOWN.reading(None if immediate is None else immediate.known()),
         )
 
+    def sample(self) -> None:
+        """Remember what was counted up to this moment, for what happened lately."""
+        self._history.sample(self._clock.monotonic(), self._metrics.counted())
+
+    def last_minute(self, snapshot: ProcessSnapshot) -> CountedWindow:
+        """Return what was counted in the last minute, up to *snapshot*, which was just taken."""
+        return self._history.last_minute(self._clock.monotonic(), snapshot)
+
     # Hot reload.
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
         async with self._reloading:
             try:
@@ -428,26 +441,24 @@ class App:
                 # The last step that can fail, because it is in force at once.
                 self._listener.read_certificates_again()
             except ConfigError as error:
-                return self._keep_old([str(diagnostic) for diagnostic in error.report.diagnostics])
+                self._metrics.reload_failed()
+                return faulty(error.report)
             except StoreError as error:
                 return self._keep_old([f"dead_letter: {error}"])
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 self._drop_unused_series()
                 return self._keep_old(["the configuration could not be applied, see the log"])
+            before = self._loaded
             self._put_in_force(built)
             self._metrics.reload_succeeded(self._clock.wall())
-            if not self._is_worker:
-                _log.info("configuration reloaded")
-            self._log_warnings(loaded.warnings)
-            return True, [str(warning) for warning in loaded.warnings]
+            # A worker's supervisor says what changed, for all workers.
+            return Reloaded() if self._is_worker else reloaded(before, loaded)
 
-    def _keep_old(self, lines: list[str]) -> tuple[bool, list[str]]:
+    def _keep_old(self, lines: list[str]) -> Reloaded:
         self._metrics.reload_failed()
-        if not self._is_worker:
-            for line in lines:
-                _log.error("reload refused: %s", line)
-        return False, lines
+        # A worker's supervisor logs it.
+        return Reloaded(lines) if self._is_worker else refused(lines)
 
 
 class _UnstoredResultMemory:
@@ -473,19 +484,3 @@ class _Built:
     loaded: Loaded
     generation: Generation
     router: Router
-
-
-def needs_restart(old: Settings, new: Settings) -> list[str]:
-    """List what a reload cannot apply, one line each."""
-    pairs = (
-        ("listen", old.listen, new.listen),
-        ("admin", old.admin, new.admin),
-        ("workers", old.workers, new.workers),
-        ("store", old.store, new.store),
-        ("state_dir", old.state_dir, new.state_dir),
-    )
-    return [
-        f"{key}: changed, and that needs a restart; write it as it was to reload the rest"
-        for key, before, after in pairs
-        if before != after
-    ]

@@ -8,9 +8,11 @@ from typing import Protocol
 
 from proxy import __version__
 from proxy.admin.declaration import StoreSilent
+from proxy.admin.process import Reloaded
 from proxy.config import Loaded
 from proxy.delivery.service import DeliveryService
 from proxy.http.fields import RawHeaders
+from proxy.observe.history import CountedWindow
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.observe.recent import Recent
@@ -20,7 +22,7 @@ from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Re
 from proxy.policy.delivery.state import Delivery, DeliveryRun, TransitionRefusal
 from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.explain_command import ExplainContext
-from proxy.policy.idempotency.record import RecordState, Released, Shown
+from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
 from proxy.policy.settings import Settings
 from proxy.replay.service import ReplayRequest, ReplayService
 from proxy.server.router import Router
@@ -52,7 +54,10 @@ class RunningApp(Protocol):
     def snapshot(self) -> ProcessSnapshot:
         """Return what was counted and what goes on at this moment."""
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    def last_minute(self, snapshot: ProcessSnapshot) -> CountedWindow:
+        """Return what was counted in the last minute, up to *snapshot*, which was just taken."""
+
+    async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
 
 
@@ -95,11 +100,12 @@ class AppOperations:
 
     async def status(self) -> dict[str, object]:
         """Return what goes on, for a person."""
+        snapshot = self._app.snapshot()
         return {
             "version": __version__,
             "state": self._app.state,
             "uptime_seconds": round(self._app.uptime, 3),
-            **process_status(self._app.snapshot()),
+            **process_status(snapshot, self._app.last_minute(snapshot), self._app.loaded.store_url),
         }
 
     async def find_attempts(self, request_id: str) -> list[dict[str, object]]:
@@ -110,7 +116,7 @@ class AppOperations:
         """Return the configuration in force, secrets masked."""
         return self._app.loaded.effective
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
         return await self._app.reload()
 
@@ -118,13 +124,18 @@ class AppOperations:
 
     async def show_key(self, name: str) -> Shown | None:
         """Return what is known of the key whose record is called *name*."""
-        with _asking_store_for(name):
+        with _asking_store_for(f"key {name}"):
             return await self._in_flight_keys.store.show(name)
+
+    async def list_keys(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return a page of the records that are *wanted*."""
+        with _asking_store_for("list of keys"):
+            return await self._in_flight_keys.store.page(wanted, after)
 
     async def release_key(self, name: str, *, force: bool) -> Released:
         """Forget a key, unless a running request owns it; with *force* that request loses it."""
         store = self._in_flight_keys.store
-        with _asking_store_for(name):
+        with _asking_store_for(f"key {name}"):
             # The key may change its owner between two steps: the next round sees the new one.
             while (shown := await store.show(name)) is not None:
                 flight = self._in_flight_keys.get(name)
@@ -271,12 +282,12 @@ def not_ready(state: str, settings: Settings) -> str | None:
 
 
 @contextmanager
-def _asking_store_for(name: str) -> Iterator[None]:
-    """Log why the store does not answer about a key, and raise StoreSilent."""
+def _asking_store_for(what: str) -> Iterator[None]:
+    """Log why the store does not answer about *what*, and raise StoreSilent."""
     try:
         yield
     except StoreError as error:
-        _log.warning("the store does not answer about the key %s (%s)", name, error)
+        _log.warning("the store does not answer about the %s (%s)", what, error)
         raise StoreSilent from error
 
 

@@ -1,23 +1,28 @@
 """The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
-Beside them: shared ``options``, the clients of the admin listener (``admin_client``,
-``dead_letter_client``, ``replay_client``, ``delivery_client``) and readers of what users type
-(``request_args``, ``dead_letter_selection``, ``many_at_once``) and of responses
+Beside them: shared ``options``, the variables of the ``environment`` that set them, the clients
+of the admin listener (``admin_client``, ``dead_letter_client``, ``replay_client``,
+``delivery_client``) and readers of what users type (``request_args``, ``dead_letter_selection``,
+``many_at_once``) and of responses
 (``untrusted_json``). A command is imported when it is used, and imports what it needs inside its
 function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
 import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
 """
 
+import signal
 from difflib import get_close_matches
 from importlib import import_module
 
 import click
 
 from proxy import __version__
+from proxy.cli.environment import name_variables
 
 _COMMANDS = {
-    "run": "proxy.cli.commands.run:run",
+    "init": "proxy.cli.commands.init:init",
     "check": "proxy.cli.commands.check:check",
+    "run": "proxy.cli.commands.run:run",
+    "reload": "proxy.cli.commands.reload:reload",
     "explain": "proxy.cli.commands.explain:explain",
     "schema": "proxy.cli.commands.schema:schema",
     "status": "proxy.cli.commands.status:status",
@@ -26,6 +31,8 @@ _COMMANDS = {
     "deliveries": "proxy.cli.commands.deliveries:deliveries",
     "keys": "proxy.cli.commands.keys:keys",
     "healthcheck": "proxy.cli.commands.healthcheck:healthcheck",
+    "upstream": "proxy.cli.commands.upstream:upstream",
+    "version": "proxy.cli.commands.version:version",
 }
 
 
@@ -43,6 +50,7 @@ class _LazyGroup(click.Group):
         command = getattr(import_module(module), name)
         if not isinstance(command, click.Command):
             raise TypeError(f"{target} is no command")
+        name_variables(command, cmd_name)
         return command
 
     def resolve_command(
@@ -60,9 +68,13 @@ class _LazyGroup(click.Group):
 
 _EXAMPLES = """\b
 Examples:
-  holdfast check -c holdfast.yaml
-  holdfast run -c holdfast.yaml --watch
+  holdfast init
+  holdfast check holdfast.yaml
+  holdfast run holdfast.yaml --watch
   holdfast status --watch
+
+Each option can be set by an environment variable, too: HOLDFAST_RUN_LISTEN
+for run --listen.
 
 Completion of commands and options, in ~/.bashrc (zsh and fish likewise):
 
@@ -76,5 +88,10 @@ Completion of commands and options, in ~/.bashrc (zsh and fish likewise):
     epilog=_EXAMPLES,
 )
 @click.version_option(__version__, prog_name="holdfast")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """A sidecar between a service and the HTTP APIs that it depends on."""
+    # From here on Ctrl-C interrupts a command, which may have to tidy up; but run, which imports
+    # for a while longer, says itself when it is ready for signals.
+    if ctx.invoked_subcommand != "run" and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,6 +3,7 @@
 Strings may contain control sequences that a terminal obeys; members may have the wrong type.
 """
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -68,6 +69,12 @@ class UntrustedJson:
         """Return a member that is a string, unescaped, not safe to print; None if there is none."""
         value = self._content.get(name)
         return value if isinstance(value, str) else None
+
+    def written(self, name: str) -> str:
+        """Return a member of any type as JSON on one line, safe to print; a string as it is."""
+        value = self._content.get(name)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return legible(text)
 
     def members(self) -> Iterator[tuple[str, "UntrustedJson"]]:
         """Return the names, unescaped, for look-ups, each with its value as an object."""

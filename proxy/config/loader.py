@@ -12,14 +12,21 @@ from proxy.config.checks.dead_letters import check_dead_letter, check_state_dir
 from proxy.config.checks.fallbacks import check_fallback
 from proxy.config.checks.hand_off import check_hand_off, check_status_path, check_storage
 from proxy.config.checks.idempotency import check_held_by_503, check_idempotency
-from proxy.config.checks.listeners import check_listeners, check_readiness, check_trust
+from proxy.config.checks.listeners import (
+    check_listeners,
+    check_own_addresses,
+    check_readiness,
+    check_trust,
+)
 from proxy.config.checks.retries import (
     check_buffer,
     check_key_memory,
+    check_repeats,
     check_retry,
     with_fitting_base,
 )
 from proxy.config.checks.routes import (
+    check_method_names,
     check_order,
     check_prefixes,
     check_presence,
@@ -38,7 +45,7 @@ from proxy.config.read.defaults import complete
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.provenance import Provenance
 from proxy.config.read.reader import Reader
-from proxy.config.read.secrets import check_secrets, effective
+from proxy.config.read.secrets import check_secrets, effective, hidden_values
 from proxy.config.read.settings import make_settings
 from proxy.config.read.typed_tree import TypedList, TypedMapping
 from proxy.config.schema.file import FILE
@@ -54,16 +61,18 @@ def load(
     listen: SequenceOf[str] | None = None,
     admin: str | None = None,
     workers: str | None = None,
+    upstream: str | None = None,
     on_read: Callable[[Path], object] = lambda _: None,
 ) -> Loaded:
     """Load *paths*: later files override earlier ones, *listen*, *admin* and *workers* all of them.
 
+    Without a file, everything goes to *upstream*, a URL, under the defaults.
     *on_read* is called with every file whose content matters, before it is read and
     whether or not it exists; with some more than once.
     Raises :class:`ConfigError` with every fault at once.
     """
     options = _options(listen, admin, workers, environ.get(STATE_DIR))
-    loaded, _ = _load(paths, environ, options, on_read)
+    loaded, _ = _load(paths, environ, options, on_read, upstream)
     return loaded
 
 
@@ -79,6 +88,7 @@ def _load(
     environ: EnvironMapping[str, str],
     options: Mapping,
     on_read: Callable[[Path], object],
+    upstream: str | None = None,
 ) -> tuple[Loaded, Provenance]:
     sources = tuple(
         Source(str(path), order, Path(path).absolute()) for order, path in enumerate(paths, 1)
@@ -87,6 +97,8 @@ def _load(
         on_read(source.path)
     diagnostics = Diagnostics()
     trees = [parse_file(source, diagnostics) for source in sources]
+    if not paths and upstream is not None:
+        trees.append(_everything_to(upstream))
     readable = [tree for tree in trees if tree is not None]
     # The content of a broken file is unknown, so the others cannot be checked either.
     if not readable or len(readable) < len(trees):
@@ -106,8 +118,27 @@ def _load(
         settings=make_settings(FILE, merged),
         report=report,
         effective=_without_policies(effective(whole)),
+        hidden=hidden_values(whole),
     )
     return loaded, Provenance(whole)
+
+
+def _everything_to(upstream: str) -> Mapping:
+    """Return what stands for a file where there is none: one route, to the URL of ``--upstream``.
+
+    Paths are relative to the working directory.
+    """
+    at = Position(Source("--upstream", path=Path("without-a-file").absolute()))
+
+    def mapping(**values: Node) -> Mapping:
+        return Mapping(at, {key: Entry(key, at, value) for key, value in values.items()})
+
+    def text(value: str) -> Scalar:
+        # Not interpolated: a $ in the option stands for itself.
+        return Scalar(value.replace("$", "$$"), at)
+
+    route = mapping(name=text("all"), match=text("/**"), upstream=text("upstream"))
+    return mapping(upstreams=mapping(upstream=text(upstream)), routes=Sequence(at, (route,)))
 
 
 STATE_DIR = "HOLDFAST_STATE_DIR"
@@ -157,9 +188,11 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
     check_trust(file, diagnostics)
     check_store(file, diagnostics)
     check_upstreams(file, diagnostics)
+    check_own_addresses(file, whole, diagnostics)
     check_presence(file, diagnostics)
     check_references(file, drafts, diagnostics)
     check_order(drafts, diagnostics)
+    check_method_names(drafts, diagnostics)
     check_prefixes(drafts, diagnostics)
     routes = [EffectiveSection(draft.merged, draft.path) for draft in drafts]
     for draft, route in zip(drafts, routes, strict=True):
@@ -173,6 +206,7 @@ def _check(file: TypedMapping, diagnostics: Diagnostics) -> list[TypedMapping]:
             check_key_memory(route, honoured, diagnostics)
         elif upstream is not None:
             check_held_by_503(route, upstream.value, refused, diagnostics)
+            check_repeats(route, draft.match, file, upstream.value, diagnostics)
         check_buffer(route, whole, diagnostics)
         check_dead_letter(route, draft.match, diagnostics)
         check_hand_off(route, draft.match, whole, diagnostics, refused=refused, honoured=honoured)

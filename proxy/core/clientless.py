@@ -22,15 +22,19 @@ _TOO_LARGE_TO_KEEP = Refusal(
 
 
 class CompleteBody:
-    """A body that is in memory from the start (core.ports.RequestBody)."""
+    """A body that is in memory from the start (core.ports.RequestBody).
+
+    That of a client is a ``BufferedBody`` (``server/body``), which counts the memory it takes.
+    """
 
     __slots__ = ("_data", "length", "lost")
 
     def __init__(self, data: bytes, *, too_large: bool = False) -> None:
         """A body that is *too_large* can be sent once only."""
-        self._data = data
+        self._data: bytes | None = data
         self.length = len(data)
         self.lost = VerdictReason.BODY_TOO_LARGE if too_large else None
+        """Why the body could not be sent a second time; None as long as it could."""
 
     def will_be_kept(self) -> bool:
         """Say whether the body can be sent twice."""
@@ -49,9 +53,10 @@ class CompleteBody:
 
     async def read_whole(self) -> bytes:
         """Return the whole body; raise Refused if it cannot be sent twice."""
-        if self.lost is not None:
+        data = self.whole()
+        if data is None:
             raise Refused(_TOO_LARGE_TO_KEEP)
-        return self._data
+        return data
 
     kept = whole
 

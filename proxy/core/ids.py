@@ -30,9 +30,21 @@ _OWNER = f"{getrandbits(128):032x}-"
 _token_numbers = count(1)
 
 
-def new_dead_letter_id(wall: float) -> str:
-    """Return the id of a dead letter that is written at *wall*; it cannot be guessed."""
-    return dead_letter_id(int(wall * 1000), randbits(36))
+class _DeadLetterIds:
+    """The ids of the dead letters of this process: each is the successor of the one before."""
+
+    __slots__ = ("_latest",)
+
+    def __init__(self) -> None:
+        self._latest = ""
+
+    def new(self, wall: float) -> str:
+        """Return the id of a dead letter that is written at *wall*; it cannot be guessed."""
+        self._latest = dead_letter_id(int(wall * 1000), randbits(36), self._latest)
+        return self._latest
+
+
+new_dead_letter_id = _DeadLetterIds().new
 
 
 def new_delivery_id() -> str:

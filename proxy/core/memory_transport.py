@@ -9,6 +9,7 @@ and what is written to an end that has closed comes back as a reset.
 import asyncio
 import socket
 import struct
+from asyncio.transports import _FlowControlMixin
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -21,7 +22,6 @@ WINDOW = 256 * 1024
 """Bytes that may be under way or unread in one direction, before the sender's buffer fills."""
 _MOST_AT_ONCE = 64 * 1024
 """Bytes that are delivered in one turn of the loop, as from one read of a socket."""
-_HIGH_WATER = 64 * 1024
 NO_LINGER = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which a close is a reset."""
 
@@ -66,53 +66,37 @@ class MemorySocket:
             self.resets_on_close = value == NO_LINGER
 
 
-class MemoryServer(asyncio.AbstractServer):
+class MemoryServer:
     """A listening address; ``loop.create_server`` makes it."""
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         protocol_factory: ProtocolFactory,
         addresses: list[Address],
         on_closed: Callable[[], None],
     ) -> None:
-        self._loop = loop
         self.protocol_factory = protocol_factory
         self._on_closed = on_closed
-        self._serving = True
-        self.sockets: tuple[MemorySocket, ...] = tuple(map(MemorySocket, addresses))
+        self.sockets = tuple(map(MemorySocket, addresses))
+        """A socket for each address; none once it is closed."""
 
     def close(self) -> None:
         """Refuse connections from now on; those that are open stay."""
-        if self._serving:
-            self._serving = False
+        if self.sockets:
             self.sockets = ()
             self._on_closed()
 
     async def wait_closed(self) -> None:
         """Return at once: nothing of a listening address outlives its close."""
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
 
-    def is_serving(self) -> bool:
-        return self._serving
-
-    async def start_serving(self) -> None:
-        """Do nothing: it serves from its birth."""
-
-    async def serve_forever(self) -> None:
-        """Serve until the caller is cancelled, then close."""
-        try:
-            await self._loop.create_future()
-        finally:
-            self.close()
-
-
-class MemoryTransport(asyncio.Transport):
+class MemoryTransport(_FlowControlMixin):
     """One end of a connection; :func:`connect` makes both."""
 
     _peer: "MemoryTransport"
+    # Of the base class, which compares the write buffer with its limits.
+    _maybe_pause_protocol: Callable[[], None]
+    _maybe_resume_protocol: Callable[[], None]
 
     def __init__(
         self,
@@ -122,7 +106,8 @@ class MemoryTransport(asyncio.Transport):
         latency: float,
     ) -> None:
         super().__init__(
-            {"socket": sock, "sockname": sock.getsockname(), "peername": sock.getpeername()}
+            {"socket": sock, "sockname": sock.getsockname(), "peername": sock.getpeername()},
+            loop,
         )
         self._loop = loop
         self.set_protocol(protocol)
@@ -138,8 +123,6 @@ class MemoryTransport(asyncio.Transport):
         """Bytes of ``_arriving``: the part of the window that is taken."""
         self._delivery: asyncio.Handle | None = None
         self._reading_paused = False
-        self._writing_paused = False
-        self._high, self._low = _HIGH_WATER, _HIGH_WATER // 4
         self._has_eof = False
         """Whether the peer's FIN was delivered."""
         self._eof_written = False
@@ -184,20 +167,6 @@ class MemoryTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return len(self._outgoing)
 
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._low, self._high
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Pause the protocol's writing above *high* bytes, resume it at *low*."""
-        if high is None:
-            high = _HIGH_WATER if low is None else 4 * low
-        if low is None:
-            low = high // 4
-        if not high >= low >= 0:
-            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self._high, self._low = high, low
-        self._pause_writing_if_full()
-
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send *data*, as far as the window admits it, and buffer the rest."""
         if self._eof_written:
@@ -206,7 +175,7 @@ class MemoryTransport(asyncio.Transport):
             return
         self._outgoing += data
         self._send()
-        self._pause_writing_if_full()
+        self._maybe_pause_protocol()
 
     def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 - the base's: buffers of any kind
         self.write(b"".join(list_of_data))
@@ -265,14 +234,7 @@ class MemoryTransport(asyncio.Transport):
         if self._is_lost:
             return
         self._send()
-        if self._writing_paused and len(self._outgoing) <= self._low:
-            self._writing_paused = False
-            self._protocol.resume_writing()
-
-    def _pause_writing_if_full(self) -> None:
-        if len(self._outgoing) > self._high and not self._writing_paused:
-            self._writing_paused = True
-            self._protocol.pause_writing()
+        self._maybe_resume_protocol()
 
     def _be_reset(self) -> None:
         """Take the reset with which a closed end answers: behind what is read before it."""

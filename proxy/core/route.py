@@ -54,17 +54,6 @@ Handler = Callable[["Exchange"], Awaitable[Refusal | None]]
 class Route:
     """A configured route, ready to serve: built at load time, shared by its requests."""
 
-    __slots__ = (
-        "handle",
-        "keeps_bodies",
-        "recorder",
-        "request_edits",
-        "response_edits",
-        "settings",
-        "single_fields",
-        "unsafe",
-    )
-
     def __init__(
         self,
         settings: RouteSettings,

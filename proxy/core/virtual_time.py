@@ -14,8 +14,9 @@ import errno
 import socket
 from collections.abc import Callable
 from contextvars import Context
-from heapq import heapify, heappop, heappush
+from heapq import heappush
 from itertools import count
+from math import ulp
 from typing import Any, NoReturn, TypeVarTuple
 
 from proxy.core.memory_transport import Address, MemoryServer, ProtocolFactory, connect
@@ -29,8 +30,6 @@ START_OF_WALL = 1_700_000_000.0
 """Seconds since the epoch at which a virtual wall clock starts, unless it is told another."""
 _FIRST_FREE_PORT = 49152
 _ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound
-_MANY_CANCELLED = 100
-"""Cancelled timers that are left in the heap before it is rebuilt without them."""
 
 
 class NotInVirtualTime(RuntimeError):
@@ -41,21 +40,30 @@ class NothingToWaitFor(RuntimeError):
     """All tasks wait, and nothing that could wake one is left: they would wait for ever."""
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer of a virtual loop: those of one moment are called in the order they were set in."""
+
+    __slots__ = ("number",)
+
+    number: int
+
+    def __lt__(self, other: "_Timer") -> bool:  # type: ignore[override]  # a loop has no others
+        return (self.when(), self.number) < (other.when(), other.number)
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop whose time jumps to the next timer whenever nothing is ready to run."""
 
     # Of the base class, which runs what is in it.
-    _ready: Any
-    _stopping: bool
+    _scheduled: list[_Timer]
     _check_thread: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
-        self._now = START
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        """A heap. The number keeps timers of one moment in the order in which they were set."""
+        self._selector = self
+        """Asked for events by the base class, once a turn: see :meth:`select`."""
+        self._set_time(START)
         self._timer_numbers = count()
-        self._cancelled_timers = 0
         self._free_ports = count(_FIRST_FREE_PORT)
         self._servers: dict[Address, MemoryServer] = {}
         self.names: dict[str, list[str]] = {"localhost": ["127.0.0.1"]}
@@ -71,6 +79,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Return the present time, in seconds; the loop was made at ``START``."""
         return self._now
 
+    def _set_time(self, now: float) -> None:
+        self._now = now
+        # The base class calls timers that are due before the present time and this together.
+        self._clock_resolution = ulp(now)
+
     def call_at(
         self,
         when: float,
@@ -80,42 +93,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """Call *callback* at *when*, after all that was set for the same moment before."""
         self._check_closed()  # type: ignore[attr-defined]  # of the base class
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context)
+        timer.number = next(self._timer_numbers)
         timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - its cancel() looks at it
-        heappush(self._timers, (when, next(self._timer_numbers), timer))
+        heappush(self._scheduled, timer)
         return timer
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Count the timers of the heap that were cancelled; the handle calls this."""
-        if handle._scheduled:  # type: ignore[attr-defined]  # noqa: SLF001 - as the base class does
-            self._cancelled_timers += 1
-
-    def _run_once(self) -> None:
-        """Run what is ready, in place of the base's turn, which asks a selector."""
-        if self._cancelled_timers > max(_MANY_CANCELLED, len(self._timers) // 2):
-            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
-            heapify(self._timers)
-            self._cancelled_timers = 0
-        ready, timers = self._ready, self._timers
-        while timers and timers[0][2].cancelled():
-            heappop(timers)
-            self._cancelled_timers -= 1
-        if not ready and not self._stopping:
-            if not timers:
-                raise NothingToWaitFor(self._waiting_tasks())
+    def select(self, timeout: float | None) -> list[NoReturn]:
+        """Jump to the next timer instead of waiting for it: nothing comes from outside."""
+        if timeout is None:
+            raise NothingToWaitFor(self._waiting_tasks())
+        if timeout:
             # To the timer's own time: a difference added to the present one would be rounded.
-            self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            timer = heappop(timers)[2]
-            timer._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001 - its cancel() looks at it
-            if timer.cancelled():
-                self._cancelled_timers -= 1
-            else:
-                ready.append(timer)
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()  # noqa: SLF001 - as the base class does
+            self._set_time(self._scheduled[0].when())
+        return []
+
+    def _process_events(self, event_list: list[NoReturn]) -> None:
+        """Do nothing: there are no events but timers."""
 
     def _waiting_tasks(self) -> str:
         tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
@@ -125,10 +119,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
             where = f"{stack[0].f_code.co_filename}:{stack[0].f_lineno}" if stack else "nowhere"
             lines.append(f"  {task.get_name()} ({task.get_coro()!r}) waits in {where}")
         return "\n".join(lines)
-
-    def close(self) -> None:
-        super().close()
-        self._timers.clear()
 
     # Connections in memory.
 
@@ -178,7 +168,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for address in addresses:
                 del self._servers[address]
 
-        server = MemoryServer(self, protocol_factory, addresses, forget)
+        server = MemoryServer(protocol_factory, addresses, forget)
         self._servers.update(dict.fromkeys(addresses, server))
         return server
 

@@ -5,7 +5,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from proxy.demo.session import DemoFailed, run
+from proxy.demo.serving import DemoFailed
+from proxy.demo.session import run
 
 
 def main() -> int:

@@ -1,18 +1,16 @@
 """One run of the demo: start the upstream, the proxy too if asked, and end them together."""
 
 import asyncio
-import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import yaml
-from aiohttp import web
 
+from proxy.demo.serving import DemoFailed, require_free, serving, split, stop_event
 from proxy.demo.upstream import make_app
 
 READY_WITHIN = 15.0
@@ -34,18 +32,12 @@ Holdfast listens on {proxy}, in front of a flaky upstream. Try, in another termi
 """
 
 
-class DemoFailed(Exception):
-    """The demo could not start or go on. The message says what to do about it."""
-
-
 async def run(listen: str, seed: int, file: Path | None) -> None:
     """Serve until SIGINT or SIGTERM, or until the proxy ends by itself."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with _upstream(listen, seed):
+    stop = stop_event()
+    async with serving(listen, make_app(time.monotonic, seed)) as address:
         if file is None:
-            print(f"The demo upstream listens on http://{listen}/", flush=True)
+            print(f"The demo upstream listens on http://{address}/", flush=True)
             await stop.wait()
         else:
             await _serve_proxy(file, stop)
@@ -54,7 +46,7 @@ async def run(listen: str, seed: int, file: Path | None) -> None:
 async def _serve_proxy(file: Path, stop: asyncio.Event) -> None:
     addresses = _addresses_in(file)
     for key, address in addresses.items():
-        _require_free(address, f"change `{key}` in {file}")
+        require_free(address, f"change `{key}` in {file}")
     async with _proxy(file) as process:
         ended = asyncio.create_task(process.wait())
         stopped = asyncio.create_task(stop.wait())
@@ -72,24 +64,10 @@ async def _serve_proxy(file: Path, stop: asyncio.Event) -> None:
 
 
 @asynccontextmanager
-async def _upstream(listen: str, seed: int) -> AsyncIterator[None]:
-    host, port = _split(listen)
-    _require_free(listen, "choose another one for the upstream with --listen")
-    # A client that lingers on /delay or /stream must not delay Ctrl-C.
-    runner = web.AppRunner(make_app(time.monotonic, seed), access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-        yield
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
 async def _proxy(file: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     # In a process group of its own: Ctrl-C reaches this process alone, which
     # then ends the proxy as an orchestrator would, by SIGTERM.
-    command = (sys.executable, "-m", "proxy", "run", "-c", str(file))
+    command = (sys.executable, "-m", "proxy", "run", str(file))
     process = await asyncio.create_subprocess_exec(*command, process_group=0)
     try:
         yield process
@@ -125,30 +103,11 @@ def _addresses_in(file: Path) -> dict[str, str]:
         content = yaml.safe_load(file.read_text())
         addresses = {key: content[key] for key in ("listen", "admin")}
         for address in addresses.values():
-            _split(address)
+            split(address)
     except (OSError, KeyError, TypeError, AttributeError, ValueError, yaml.YAMLError) as error:
         message = f"{file} must be a readable file with `listen` and `admin`, each HOST:PORT"
         raise DemoFailed(message) from error
     return addresses
-
-
-def _require_free(address: str, otherwise: str) -> None:
-    """Raise DemoFailed, with what to do, if the address is in use."""
-    with closing(socket.socket()) as probe:
-        # Set as servers do: a port whose last connections still linger is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(_split(address))
-        except OSError as error:
-            reason = error.strerror or error
-            raise DemoFailed(
-                f"cannot listen on {address} ({reason}): end what uses it, or {otherwise}"
-            ) from error
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
 
 
 def _url(address: str) -> str:

@@ -10,11 +10,13 @@ import json
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from math import ceil
 from random import Random
 
 from aiohttp import WSMsgType, web
+from aiohttp.typedefs import Handler, Middleware
 
 HELP = """\
 The demo upstream. It misbehaves on request:
@@ -50,10 +52,29 @@ _UNITS = {
 _CHUNK = bytes(64 * 1024)
 
 
-def make_app(clock: Callable[[], float], seed: int = 0) -> web.Application:
-    """Make the upstream as an application. *clock* gives monotonic seconds."""
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong with every request, whatever its path; the page that lists paths aside."""
+
+    errors: float = 0.0
+    """Share of the requests that get :attr:`status`."""
+    status: int = 503
+    resets: float = 0.0
+    """Share of the requests whose connection is closed without an answer."""
+    delay: float = 0.0
+    """Seconds before each answer."""
+
+
+def make_app(
+    clock: Callable[[], float], seed: int = 0, faults: Faults | None = None
+) -> web.Application:
+    """Make the upstream as an application. *clock* gives monotonic seconds.
+
+    With *faults* it stands for an API of any kind: paths that it does not know are echoed, too.
+    """
     upstream = _Upstream(clock, Random(seed))
-    app = web.Application(client_max_size=MAX_ECHO)
+    middlewares = [] if faults is None else [_failing(faults, Random(seed))]
+    app = web.Application(client_max_size=MAX_ECHO, middlewares=middlewares)
     app.router.add_get("/", upstream.help)
     app.router.add_get("/stream", upstream.stream)
     app.router.add_get("/ws", upstream.websocket)
@@ -67,7 +88,34 @@ def make_app(clock: Callable[[], float], seed: int = 0) -> web.Application:
     app.router.add_route("*", "/limited", upstream.limited)
     app.router.add_route("*", "/reset", upstream.reset)
     app.router.add_route("*", "/bytes/{size}", upstream.bytes)
+    if faults is not None:
+        app.router.add_route("*", "/{path:.*}", upstream.echo)
     return app
+
+
+def _failing(faults: Faults, random: Random) -> Middleware:
+    """Return what makes requests fail before they are handled."""
+
+    @web.middleware
+    async def fail(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == "/":
+            return await handler(request)
+        await asyncio.sleep(faults.delay)
+        roll = random.random()
+        if roll < faults.resets:
+            return _cut(request)
+        if roll < faults.resets + faults.errors:
+            return web.Response(status=faults.status, text="bad luck\n")
+        return await handler(request)
+
+    return fail
+
+
+def _cut(request: web.Request) -> web.Response:
+    """Close the connection; the response goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
 
 
 class _Upstream:
@@ -158,9 +206,7 @@ class _Upstream:
         return web.Response(text="within the limit\n")
 
     async def reset(self, request: web.Request) -> web.Response:
-        if request.transport is not None:
-            request.transport.abort()
-        return web.Response()  # goes nowhere
+        return _cut(request)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         ticks = _whole(request.query.get("ticks", "10"), "ticks", least=1, most=MAX_TICKS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from proxy.config import Setting
 from proxy.explain.course import Course, simulate
 from proxy.explain.subject import Subject
-from proxy.explain.suggestions import Change, LastAttempt
+from proxy.explain.suggestions import LastAttempt, SuggestedChange
 from proxy.policy.reasons import VerdictReason
 from proxy.simulation.scripted_peer import ScriptedOutcome
 
@@ -40,7 +40,7 @@ class RemedySearch:
 
         All of them are of the same number of changes, the smallest that suffices.
         """
-        reached = [(Change("", subject), self.course)]
+        reached = [(SuggestedChange("", subject), self.course)]
         for _ in range(_MOST_TOGETHER):
             tried = [found for start in reached for found in self._tried(*start)]
             helpful = [change.text for change, course in tried if course is None]
@@ -56,14 +56,16 @@ class RemedySearch:
     def _last_attempt(self, subject: Subject, course: Course) -> LastAttempt:
         return LastAttempt(subject, course.attempts[-1], self.hint, self.policy)
 
-    def _tried(self, start: Change, course: Course) -> Iterator[tuple[Change, Course | None]]:
+    def _tried(
+        self, start: SuggestedChange, course: Course
+    ) -> Iterator[tuple[SuggestedChange, Course | None]]:
         """Yield the changes after *start* that lead further: None, or the course to the next end.
 
         *course* is the one after *start*.
         """
         verdict = course.attempts[-1].verdict
         for candidate in self._last_attempt(start.subject, course).candidates():
-            further: tuple[Change, Course | None] | None = None
+            further: tuple[SuggestedChange, Course | None] | None = None
             for change in candidate:
                 both = replace(change, text=_joined(start.text, change.text))
                 ended = self._run(both.subject)

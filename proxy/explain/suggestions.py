@@ -37,14 +37,14 @@ _ANY_KEY = b"key"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuggestedChange:
     """The request under changed settings, or a changed request, and the text that asks for it."""
 
     text: str
     subject: Subject
 
 
-Candidate = Sequence[Change]
+Candidate = Sequence[SuggestedChange]
 """One thing to change, ever more of it: the first that helps is the one to suggest."""
 
 
@@ -75,22 +75,24 @@ class LastAttempt:
         """The route's retries; where they are off, those of ``retry: true``."""
         return self.subject.route.retry or RetrySettings()
 
-    def with_retry(self, text: str, **changes: object) -> Change:
+    def with_retry(self, text: str, **changes: object) -> SuggestedChange:
         """Return the request on its route with changed retries."""
         retry = replace(self.retry, **changes)  # type: ignore[arg-type]  # the caller names fields
         return self.with_route(text, retry=retry)
 
-    def with_route(self, text: str, **changes: object) -> Change:
+    def with_route(self, text: str, **changes: object) -> SuggestedChange:
         """Return the request on its changed route."""
         subject = self.subject
         route = replace(subject.route, **changes)  # type: ignore[arg-type]  # see above
-        return Change(text, replace(subject, route=route))
+        return SuggestedChange(text, replace(subject, route=route))
 
-    def with_upstream(self, text: str, **changes: object) -> Change:
+    def with_upstream(self, text: str, **changes: object) -> SuggestedChange:
         """Return the request to its changed upstream."""
         subject = self.subject
         upstream = replace(subject.upstream, **changes)  # type: ignore[arg-type]  # see above
-        return Change(f"{text} in upstreams.{upstream.name}", replace(subject, upstream=upstream))
+        return SuggestedChange(
+            f"{text} in upstreams.{upstream.name}", replace(subject, upstream=upstream)
+        )
 
 
 def _switch_on(last: LastAttempt) -> Iterator[Candidate]:
@@ -126,7 +128,7 @@ def _make_it_repeatable(last: LastAttempt) -> Iterator[Candidate]:
     if attempt.kind is None:
         says_so = f", if its {attempt.status} says that nothing was done"
         if attempt.status in upstream.refused:
-            yield [Change(f"write unsafe: auto{says_so}", as_auto.subject)]
+            yield [SuggestedChange(f"write unsafe: auto{says_so}", as_auto.subject)]
         else:
             refused = upstream.refused | {attempt.status}
             listed = ", ".join(map(str, sorted(refused)))
@@ -136,7 +138,7 @@ def _make_it_repeatable(last: LastAttempt) -> Iterator[Candidate]:
     yield [last.with_retry(text, unsafe=UnsafeRetries.ALWAYS)]
 
 
-def _with_honoured_key(last: LastAttempt, auto: str) -> Change:
+def _with_honoured_key(last: LastAttempt, auto: str) -> SuggestedChange:
     """Return what is missing for the upstream to recognise the request by its key."""
     subject, upstream = last.subject, last.subject.upstream
     key = upstream.honours_key or HonouredKey()
@@ -151,7 +153,7 @@ def _with_honoured_key(last: LastAttempt, auto: str) -> Change:
         steps.append(f"send one {display_name(key.header)}")
         subject = subject.with_field(key.header.encode(), _ANY_KEY)
     only_if = "" if upstream.honours_key else ", if it runs a request with the same key once"
-    return Change(f"{' and '.join(steps)}{only_if}", subject)
+    return SuggestedChange(f"{' and '.join(steps)}{only_if}", subject)
 
 
 def _more_attempts(last: LastAttempt) -> Iterator[Candidate]:
@@ -184,14 +186,17 @@ def _more_time(last: LastAttempt) -> Iterator[Candidate]:
     else:
         text = "have the client send a longer Holdfast-Timeout"
         values = [b"%dms" % (seconds * 1000) for seconds in longer]
-        yield [Change(text, last.subject.with_field(_TIMEOUT_FIELD, value)) for value in values]
+        yield [
+            SuggestedChange(text, last.subject.with_field(_TIMEOUT_FIELD, value))
+            for value in values
+        ]
     if is_silent:
         yield list(_shorter_attempts(last))
     elif last.hint is None:
         yield list(_shorter_waits(last))
 
 
-def _shorter_attempts(last: LastAttempt) -> Iterator[Change]:
+def _shorter_attempts(last: LastAttempt) -> Iterator[SuggestedChange]:
     limits = (last.retry.attempt_timeout, last.subject.route.timeout)
     present = min((limit for limit in limits if limit is not None), default=0.0)
     for factor in _FACTORS:
@@ -201,7 +206,7 @@ def _shorter_attempts(last: LastAttempt) -> Iterator[Change]:
             yield last.with_retry(text, attempt_timeout=seconds)
 
 
-def _shorter_waits(last: LastAttempt) -> Iterator[Change]:
+def _shorter_waits(last: LastAttempt) -> Iterator[SuggestedChange]:
     backoff: Backoff = last.retry.backoff
     for factor in _FACTORS:
         base = rounded_down(backoff.base / factor)

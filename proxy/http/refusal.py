@@ -103,7 +103,7 @@ class Refusal:
     wait: int | None = None
     """Seconds for Retry-After, where they are known better than from the reason alone."""
     cause: str = ""
-    """The limit that refused the request, of those that give the same reason."""
+    """What refused the request, or what it was taken for, of those that give the same reason."""
     quotas: tuple[QuotaLeft, ...] = ()
     """What is left of the rate limits that the request met."""
     record: str = ""

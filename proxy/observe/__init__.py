@@ -5,8 +5,9 @@ Three streams, kept apart because three kinds of reader want them:
 * ``metrics/``: numbers, for dashboards and alerts. ``families.py`` lists every one of them. A
   route's recorder (``recorders.py``) adds to plain integers (``series.py``); only a scrape turns
   those into text (``exposition.py``). So a request pays for a few additions, and for no text.
-  ``aggregate.py`` and ``totals.py`` add up the numbers of several workers. ``status.py`` condenses
-  them for a person.
+  ``aggregate.py`` and ``totals.py`` add up the numbers of several workers. ``history.py`` has
+  samples of them, for what was counted in the last minute; ``trouble.py`` says what is wrong, and
+  ``status.py`` condenses all of it for a person.
 * ``logs/access_log.py``: one JSON line per client request on stdout, for the person
   who asks what became of *that* call. ``logs/line_writer.py`` carries the lines out;
   it may lose some, and counts them, but it never keeps a request waiting. ``notable.py`` decides

@@ -10,6 +10,7 @@ else in between, gets a timer of its own: in the queue it would expire too late.
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -17,31 +18,21 @@ from proxy.core.exchange import Exchange
 _TIDY_ABOVE = 1024
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """The deadline of one exchange or attempt: in the queue, or with a timer of its own."""
 
-    __slots__ = ("began", "exchange", "is_attempt", "timeout", "timer", "uncounted")
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        began: float,
-        timeout: float,
-        uncounted: float = 0.0,
-        *,
-        is_attempt: bool = False,
-    ) -> None:
-        self.exchange: Exchange | None = exchange
-        """None once the deadline is off: the ticket may stay in the queue for long, but must not
-        keep the exchange alive."""
-        self.began = began
-        self.timeout = timeout
-        self.uncounted = uncounted
-        """Seconds for which the client had kept the proxy waiting when the deadline began."""
-        self.is_attempt = is_attempt
-        """Whether only the attempt under way ends at the deadline, and not the exchange."""
-        self.timer: asyncio.TimerHandle | None = None
-        """The ticket's own timer, if it is not in the queue."""
+    exchange: Exchange | None
+    """None once the deadline is off: the ticket may stay in the queue for long, but must not keep
+    the exchange alive."""
+    began: float
+    timeout: float
+    uncounted: float = 0.0
+    """Seconds for which the client had kept the proxy waiting when the deadline began."""
+    is_attempt: bool = False
+    """Whether only the attempt under way ends at the deadline, and not the exchange."""
+    timer: asyncio.TimerHandle | None = None
+    """The ticket's own timer, if it is not in the queue."""
 
     def left(self, exchange: Exchange, now: float) -> float:
         """Return the seconds until the deadline, the time granted to the client included."""
@@ -53,8 +44,6 @@ class Deadlines:
 
     Time in which the proxy waited for the client's own bytes is added on top.
     """
-
-    __slots__ = ("_clock", "_finished", "_loop", "_own", "_queue", "_timer", "timeout")
 
     def __init__(self, timeout: float, clock: Clock) -> None:
         self.timeout = timeout

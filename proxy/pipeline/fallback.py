@@ -10,8 +10,6 @@ from proxy.policy.settings import FallbackSettings
 class FallbackStage:
     """The fallback of a route: a fixed answer, or one attempt at another upstream."""
 
-    __slots__ = ("_failed", "_retry_waits", "covers_open_breaker", "settings", "single_attempt")
-
     def __init__(
         self,
         settings: FallbackSettings,

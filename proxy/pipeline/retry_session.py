@@ -74,46 +74,31 @@ class RetryStage:
         self.heeded_statuses = self.rules.statuses | covered
 
 
+@dataclass(slots=True, eq=False)
 class RetrySession:
     """The attempts for one request, from the first to the last."""
 
-    __slots__ = (
-        "_becomes_dead_letter",
-        "_current_charge",
-        "_delay",
-        "_exchange",
-        "_falls_back",
-        "_judged_at",
-        "_made",
-        "_pending_charge",
-        "_recorded",
-        "_settled",
-        "_stage",
-        "_verdict",
-    )
-
-    def __init__(self, stage: RetryStage, exchange: Exchange) -> None:
-        self._stage = stage
-        self._exchange = exchange
-        self._made = 1
-        """Attempts that count, the one under way among them; an attempt that only found a stale
-        connection does not count."""
-        self._recorded = 0
-        """Attempts on record when the present one was to begin."""
-        self._settled = 0
-        """Attempts whose record has the reason of their verdict."""
-        self._verdict: Verdict | None = None
-        """The verdict on the attempt under way, once its head was judged."""
-        self._judged_at = 0.0
-        self._falls_back = False
-        self._becomes_dead_letter = False
-        """Whether the request is kept as a dead letter before its fallback answers."""
-        self._delay: RetryDelay | None = None
-        """The wait before the attempt under way."""
-        self._pending_charge: float | None = None
-        """When the budget was charged for a retry that has not begun."""
-        self._current_charge: float | None = None
-        """When the budget was charged for the retry under way."""
+    _stage: RetryStage
+    _exchange: Exchange
+    _made: int = 1
+    """Attempts that count, the one under way among them; an attempt that only found a stale
+    connection does not count."""
+    _recorded: int = 0
+    """Attempts on record when the present one was to begin."""
+    _settled: int = 0
+    """Attempts whose record has the reason of their verdict."""
+    _verdict: Verdict | None = None
+    """The verdict on the attempt under way, once its head was judged."""
+    _judged_at: float = 0.0
+    _falls_back: bool = False
+    _becomes_dead_letter: bool = False
+    """Whether the request is kept as a dead letter before its fallback answers."""
+    _delay: RetryDelay | None = None
+    """The wait before the attempt under way."""
+    _pending_charge: float | None = None
+    """When the budget was charged for a retry that has not begun."""
+    _current_charge: float | None = None
+    """When the budget was charged for the retry under way."""
 
     async def make_attempts(self) -> Refusal | None:
         """Make attempts until none may follow; return the refusal if no response was relayed."""

@@ -17,8 +17,6 @@ that counts whole ones."""
 class RetryWaits:
     """All requests of the process that wait for their next attempt."""
 
-    __slots__ = ("_grain", "_loop", "_queued", "_waiting", "is_over")
-
     def __init__(self, grain: float = GRAIN) -> None:
         """*grain* is the seconds by which the loop may fire a timer too early."""
         self._grain = grain

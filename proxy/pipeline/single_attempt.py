@@ -29,19 +29,6 @@ _CONNECT_GRACE = 0.005
 class SingleAttempt:
     """Sends a request to its upstream once and relays the response as it comes."""
 
-    __slots__ = (
-        "_attempt_deadlines",
-        "_budget",
-        "_clock",
-        "_deadlines",
-        "_has_limit",
-        "_timeout",
-        "breaker",
-        "repeats",
-        "throttle_chain",
-        "upstream",
-    )
-
     def __init__(
         self,
         upstream: Upstream,

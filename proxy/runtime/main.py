@@ -4,15 +4,19 @@ import asyncio
 import logging
 import os
 import signal
+import ssl
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import uvloop
 
+from proxy.admin.process import Reloaded
 from proxy.app.lifecycle import App, CannotStart
-from proxy.config import Loaded, load
+from proxy.config import ConfigError, Loaded, load
+from proxy.net.listen_socket import CannotListen
+from proxy.observe.history import keep_sampling
 from proxy.observe.logs import process_log
 from proxy.runtime.config_watch import OnRead, WatchedLoad, reload_when_outdated
 from proxy.runtime.process_setup import prepare, settle, unfit_to_serve
@@ -28,8 +32,11 @@ class Service(Protocol):
     async def start(self) -> None:
         """Open every listener. Raises OSError and CannotStart."""
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and put it in force, or leave all as it is."""
+
+    def sample(self) -> None:
+        """Remember what was counted up to this moment, for what happened lately."""
 
     async def drain(self) -> None:
         """Shut down gracefully: take no more requests, let those under way end, close all."""
@@ -42,15 +49,31 @@ class CannotServe(Exception):
     """The process ends before it serves; the text is one line for the person who started it."""
 
 
+def report(error: CannotServe | ConfigError) -> None:
+    """Log why the process ends before it serves.
+
+    Faults of the files are shown to a person at a terminal as ``holdfast check`` shows them.
+    """
+    if isinstance(error, CannotServe):
+        _log.error("%s", error)
+        return
+    for found in error.report.diagnostics:
+        if sys.stderr.isatty():
+            print(found, file=sys.stderr)  # noqa: T201 - for a person
+        else:
+            _log.log(logging.WARNING if found.warning else logging.ERROR, "%s", found)
+
+
 def serve(
     files: tuple[str, ...],
     *,
+    upstream: str | None = None,
     watch: bool,
     listen: tuple[str, ...],
     admin: str | None,
     workers: str | None,
 ) -> int:
-    """Serve what *files* say; return the exit status.
+    """Serve what *files* say, or without a file all to *upstream*; return the exit status.
 
     Raises :class:`CannotServe`, and :class:`proxy.config.ConfigError` if the files are at fault.
     """
@@ -67,12 +90,17 @@ def serve(
             listen=listen or None,
             admin=admin,
             workers=workers,
+            upstream=upstream,
             on_read=on_read,
         )
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         notifier = SystemdNotifier.from_environment(os.environ)
-        return runner.run(run_until_signal(WatchedLoad(read), watch=watch, notifier=notifier))
+        try:
+            return runner.run(run_until_signal(WatchedLoad(read), watch=watch, notifier=notifier))
+        finally:
+            # All is over, and the loop takes its handlers back: one more Ctrl-C would be an error.
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
 
 
 async def run_until_signal(
@@ -80,39 +108,63 @@ async def run_until_signal(
 ) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status. SIGHUP reloads."""
     notifier = notifier or SystemdNotifier()
-    with _failing_as("cannot start"):
-        app = _one_process_or_several(read, notifier.watchdog)
-    stop, stop_again = asyncio.Event(), asyncio.Event()
+    stop, stop_again, reload_first = asyncio.Event(), asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
 
     def on_stop() -> None:
         (stop_again if stop.is_set() else stop).set()
 
+    # Before anything is opened that would have to be closed.
+    loop.add_signal_handler(signal.SIGTERM, on_stop)
+    loop.add_signal_handler(signal.SIGINT, on_stop)
+    loop.add_signal_handler(signal.SIGHUP, reload_first.set)
+    with _explained():
+        app = _one_process_or_several(read, notifier.watchdog)
+        if not await _start(app, stop):
+            _log.info("told to stop before the start was over")
+            return 0
+
     async def reload() -> None:
         notifier.reloading()
-        succeeded, _ = await app.reload()
-        notifier.reloaded(succeeded=succeeded)
+        ended = await app.reload()
+        notifier.reloaded(succeeded=ended.in_force)
 
     def on_reload() -> None:
         task = loop.create_task(reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
-    loop.add_signal_handler(signal.SIGTERM, on_stop)
-    loop.add_signal_handler(signal.SIGINT, on_stop)
     loop.add_signal_handler(signal.SIGHUP, on_reload)
-    with _failing_as("cannot listen"):
-        await app.start()
     settle()
     notifier.ready()
+    if reload_first.is_set():
+        on_reload()
     notifier.keep_alive()
+    sampling = loop.create_task(keep_sampling(app.sample))
     watching = loop.create_task(reload_when_outdated(read, reload)) if watch else None
     await stop.wait()
     notifier.stopping()
     if watching is not None:
         watching.cancel()
-    return await _drain(app, stop_again)
+    status = await _drain(app, stop_again)
+    sampling.cancel()
+    return status
+
+
+async def _start(app: Service, stop: asyncio.Event) -> bool:
+    """Start *app*; return False if *stop* was set meanwhile, and nothing is open then."""
+    loop = asyncio.get_running_loop()
+    starting, stopping = loop.create_task(app.start()), loop.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    if starting.cancelled():
+        return False
+    starting.result()
+    return True
 
 
 def _one_process_or_several(read: WatchedLoad, hung_after: float | None) -> Service:
@@ -133,16 +185,23 @@ def _one_process_or_several(read: WatchedLoad, hung_after: float | None) -> Serv
 
 
 @contextmanager
-def _failing_as(what: str) -> Iterator[None]:
-    """Turn errors of the system into one line that says *what* they prevent."""
+def _explained() -> Iterator[None]:
+    """Turn what prevents the start into one line for the person who started the process."""
     try:
         yield
+    except CannotListen as error:
+        raise CannotServe(str(error)) from None
     except CannotStart as error:
         raise CannotServe(f"cannot start: {error}") from None
+    except ssl.SSLError:
+        raise CannotServe(
+            "cannot start: a certificate or key has changed and cannot be used, holdfast check "
+            "says which"
+        ) from None
     except OSError as error:
-        reason = error.strerror or error
-        of = f" ({error.filename})" if error.filename else ""
-        raise CannotServe(f"{what}: {reason}{of}") from None
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        what = f"cannot read {error.filename} ({reason})" if error.filename else reason
+        raise CannotServe(f"cannot start: {what}") from None
 
 
 async def _drain(app: Service, stop_again: asyncio.Event) -> int:

@@ -123,5 +123,5 @@ def _expect_body(exchange: ClientExchange, length: int, *, expects: bool) -> Ref
         return MALFORMED
     if not reserve_memory(exchange, length):
         return NO_MEMORY
-    exchange.body = StreamingBody(exchange, exchange.payload, length, expects=expects)
+    exchange.body = StreamingBody(exchange, exchange.payload, length, waits_for_continue=expects)
     return None

@@ -10,6 +10,7 @@ import asyncio
 from proxy.core.client_identity import ClientIdentity
 from proxy.http.refusal import Refusal, RefusalReason
 from proxy.net.unacked import unacked_bytes
+from proxy.server.aiohttp_adapter.first_bytes import refusal_of
 from proxy.server.aiohttp_adapter.parse_errors import HEAD_TOO_LARGE
 from proxy.server.aiohttp_adapter.protocol import AiohttpConnection
 from proxy.server.aiohttp_adapter.request import ServedRequest
@@ -26,7 +27,6 @@ UNREAD_GRACE = 5.0
 _SLOW_HEAD = Refusal(
     RefusalReason.SLOW_CLIENT, "The request's head did not arrive in time.", close=True
 )
-_BAD_LINE = Refusal(RefusalReason.BAD_REQUEST, "The request line is malformed.", close=True)
 _NOBODY = ClientIdentity("", "http")
 _OVERLOAD = Refusal(RefusalReason.OVERLOAD, "Too many connections are open.", close=True)
 
@@ -153,9 +153,9 @@ class ClientConnection(AiohttpConnection):
 
     # Heads: their deadline, their size, their memory.
 
-    def on_bad_first_line(self) -> None:
-        """Refuse a connection that does not begin like HTTP."""
-        self._reject(_BAD_LINE)
+    def on_bad_first_line(self, start: bytes) -> None:
+        """Refuse a connection that does not begin like HTTP/1: *start* is what came."""
+        self._reject(refusal_of(start))
 
     def on_partial_head(self, data: bytes) -> None:
         """Apply the limits to a head of which *data* came and which is not complete yet."""

@@ -27,8 +27,6 @@ class WatchedClient(Protocol):
 class DisconnectWatch:
     """Aborts the connections of waiting clients whose other end is gone."""
 
-    __slots__ = ("_by_descriptor", "_descriptors", "_epoll", "_loop")
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._epoll: select.epoll | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from proxy.core.clock import Clock
 from proxy.net.acceptor import AcceptLoop
-from proxy.net.listen_socket import address_of, bind, remove_stale_socket
+from proxy.net.listen_socket import address_of, bind, explained, remove_stale_socket
 from proxy.net.tls import server_context
 from proxy.net.write_coalescer import WriteCoalescer
 from proxy.policy.settings import Listen, ListenTls
@@ -88,7 +88,7 @@ class Listener:
         """The unix sockets among them, which have to be removed at the end."""
 
     async def start(self) -> None:
-        """Listen on every address, or on none: raises OSError."""
+        """Listen on every address, or on none: raises OSError (CannotListen)."""
         try:
             for address in self._addresses:
                 self._sockets.append(await self._listen(address))
@@ -100,14 +100,15 @@ class Listener:
         loop = asyncio.get_running_loop()
         if address.tls is not None:
             return await self._listen_for_tls(address)
-        if address.path:
-            remove_stale_socket(address.path)
-            server = await loop.create_unix_server(self.server, address.path, backlog=BACKLOG)
-            self._files.append(Path(address.path))
-            return server
-        return await loop.create_server(
-            self.server, address.host or None, address.port, backlog=BACKLOG
-        )
+        with explained(address):
+            if address.path:
+                remove_stale_socket(address.path)
+                server = await loop.create_unix_server(self.server, address.path, backlog=BACKLOG)
+                self._files.append(Path(address.path))
+                return server
+            return await loop.create_server(
+                self.server, address.host or None, address.port, backlog=BACKLOG
+            )
 
     async def _listen_for_tls(self, address: Listen) -> TlsAcceptor:
         self._tls_parameters(address)  # unreadable certificates: known before a client connects

@@ -19,17 +19,6 @@ _UNMATCHED = RouteSettings(name="_unmatched", match=Match(), upstream="")
 class Router:
     """The routes of one configuration, ready to serve."""
 
-    __slots__ = (
-        "_routes",
-        "_table",
-        "hop",
-        "itself",
-        "most_ahead",
-        "settings",
-        "unmatched",
-        "usual_head",
-    )
-
     def __init__(
         self,
         settings: Settings,

@@ -22,17 +22,3 @@ from proxy.stores.ports import (
     StoreRefusal,
     caller_share_name,
 )
-
-__all__ = [
-    "LARGE",
-    "MOST_OPEN",
-    "PATIENCE",
-    "IdempotencyStore",
-    "ImmediateIdempotencyStore",
-    "LimiterStore",
-    "OpenedStore",
-    "SharedStore",
-    "StoreError",
-    "StoreRefusal",
-    "caller_share_name",
-]

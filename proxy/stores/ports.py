@@ -12,7 +12,15 @@ from hashlib import blake2b
 from typing import Protocol
 
 from proxy.core.recorders import StoreRecorder
-from proxy.policy.idempotency.record import Claim, Claimed, Ending, KnownKeys, Shown
+from proxy.policy.idempotency.record import (
+    Claim,
+    Claimed,
+    Ending,
+    KeyFilter,
+    KeyPage,
+    KnownKeys,
+    Shown,
+)
 from proxy.policy.settings import ThrottleSettings
 from proxy.policy.throttle.limiter import LimiterListener, Limiters
 
@@ -134,6 +142,13 @@ class IdempotencyStore(Protocol):
 
     async def show(self, name: str) -> Shown | None:
         """Return a key's record for an operator; None if there is none."""
+
+    async def page(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return records for an operator, from *after*, which is empty or of the page before.
+
+        None if *after* is of no page of this store. Looks at a bounded number of records, delays
+        no request, and orders nothing: what changes meanwhile may be missing, or there twice.
+        """
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or its owner is alive."""

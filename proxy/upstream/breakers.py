@@ -6,6 +6,7 @@ not forget which address is down.
 
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from proxy.core.clock import Clock
 from proxy.policy.attempt import Attempt, FailureKind
@@ -23,18 +24,14 @@ def label_of(origin: Origin, address: str) -> str:
     return f"[{address}]:{origin.port}" if ":" in address else f"{address}:{origin.port}"
 
 
+@dataclass(slots=True, eq=False)
 class BreakerReport:
     """Reports the outcome of one attempt to the breaker of its address, once."""
 
-    __slots__ = ("_breaker", "_clock", "_refused", "_ticket")
-
-    def __init__(
-        self, breaker: Breaker, ticket: int, refused: frozenset[int], clock: Clock
-    ) -> None:
-        self._breaker: Breaker | None = breaker
-        self._ticket = ticket
-        self._refused = refused
-        self._clock = clock
+    _breaker: Breaker | None
+    _ticket: int
+    _refused: frozenset[int]
+    _clock: Clock
 
     def answered(self, status: int) -> None:
         """Report the status as soon as the head has come, without waiting for the body."""

@@ -36,6 +36,7 @@ import asyncio
 import logging
 import re
 import ssl
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -101,72 +102,40 @@ class ActiveCall(Protocol):
         """Give the call up, and close the connection."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class UpstreamConnection(asyncio.Protocol):
     """One connection to an upstream; carries one call at a time, and is pooled in between."""
 
-    __slots__ = (
-        "_body_left",
-        "_call",
-        "_coalescer",
-        "_complete",
-        "_head",
-        "_head_start",
-        "_interim",
-        "_loop",
-        "_may_be_unread",
-        "_mode",
-        "_owner",
-        "_parser",
-        "_pieces",
-        "_raw",
-        "_reading_paused",
-        "_sending",
-        "_sent",
-        "_writable",
-        "idle_since",
-        "is_counted",
-        "keepalive",
-        "transport",
-        "uses",
-    )
-
-    def __init__(
-        self,
-        owner: ConnectionOwner,
-        loop: asyncio.AbstractEventLoop,
-        coalescer: WriteCoalescer,
-        keepalive: float,
-    ) -> None:
-        self._owner = owner
-        self._coalescer = coalescer
-        self._loop = loop
-        self._call: ActiveCall | None = None
-        self._mode = _IDLE
-        self._parser: HttpResponseParser | None = None
-        self._writable: asyncio.Future[None] | None = None
-        self._reading_paused = False
-        self._sending = False
-        self._sent = 0
-        """Bytes of a request's body that were sent in pieces."""
-        self._may_be_unread = False
-        """Whether the upstream may answer before it has read all of the request."""
-        self._body_left = 0
-        self.transport: asyncio.Transport | None = None
-        self.idle_since = 0.0
-        self.keepalive = keepalive
-        """Longest idle time in seconds after which the connection may still be used."""
-        self.uses = 0
-        """How many requests the connection has carried."""
-        self.is_counted = False
-        """Whether the pool counts the connection."""
-        # The response under way.
-        self._raw: bytes | bytearray = b""
-        """What has come of the head."""
-        self._head_start = 0
-        self._head: ResponseHead | None = None
-        self._pieces: list[bytes] = []
-        self._complete = False
-        self._interim = 0
+    _owner: ConnectionOwner
+    _loop: asyncio.AbstractEventLoop
+    _coalescer: WriteCoalescer
+    keepalive: float
+    """Longest idle time in seconds after which the connection may still be used."""
+    transport: asyncio.Transport | None = None
+    idle_since: float = 0.0
+    uses: int = 0
+    """How many requests the connection has carried."""
+    is_counted: bool = False
+    """Whether the pool counts the connection."""
+    _call: ActiveCall | None = None
+    _mode: int = _IDLE
+    _parser: HttpResponseParser | None = None
+    _writable: asyncio.Future[None] | None = None
+    _reading_paused: bool = False
+    _sending: bool = False
+    _sent: int = 0
+    """Bytes of a request's body that were sent in pieces."""
+    _may_be_unread: bool = False
+    """Whether the upstream may answer before it has read all of the request."""
+    # The response under way.
+    _raw: bytes | bytearray = b""
+    """What has come of the head."""
+    _head_start: int = 0
+    _head: ResponseHead | None = None
+    _pieces: list[bytes] = field(default_factory=list)
+    _body_left: int = 0
+    _complete: bool = False
+    _interim: int = 0
 
     def __repr__(self) -> str:
         if self.transport is None:

@@ -89,8 +89,7 @@ class Upstream:
         try:
             if endpoints.breakers is not None and pool is not None:
                 call.report = endpoints.admit(pool, now)
-            longest_idle = None if self._can_be_sent_again(exchange) else FRESH_ENOUGH
-            if pool is None or fresh or (connection := pool.take_idle(now, longest_idle)) is None:
+            if pool is None or fresh or (connection := pool.take_idle(now, FRESH_ENOUGH)) is None:
                 pool, connection = await self._connect(call, pool, connect_by, permit, fresh=fresh)
             attempt.address, attempt.url = pool.label, pool.url
             attempt.reused = connection.uses > 0
@@ -133,12 +132,9 @@ class Upstream:
         """Say whether a second attempt here may and could send the same request."""
         if exchange.upgrade:
             return False
-        method, unsafe, key = exchange.method, exchange.route.unsafe, self._honoured_key
-        if not is_repeatable(method, unsafe, carries_honoured_key=False) and not (
-            key
-            and exchange.sends_once(key)
-            and is_repeatable(method, unsafe, carries_honoured_key=True)
-        ):
+        key, unsafe = self._honoured_key, exchange.route.unsafe
+        has_key = bool(key) and exchange.sends_once(key)
+        if not is_repeatable(exchange.method, unsafe, carries_honoured_key=has_key):
             return False
         return exchange.body is None or exchange.body.will_be_kept()
 
@@ -153,7 +149,14 @@ class Upstream:
         *,
         fresh: bool,
     ) -> tuple[Pool, UpstreamConnection]:
-        """Open a connection for a request, and spend its *permit* once the connection is open."""
+        """Open a connection for a request, and spend its *permit* once the connection is open.
+
+        A request that could be sent again takes any idle one, unless it must be *fresh*.
+        """
+        if pool is not None and not fresh and self._can_be_sent_again(call.exchange):
+            idle = pool.take_idle(call.attempt.started, None)
+            if idle is not None:
+                return pool, idle
         if permit is None:
             return await self.endpoints.connect(call, pool, connect_by, fresh=fresh)
         permit.reserve()

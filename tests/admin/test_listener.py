@@ -61,7 +61,7 @@ async def test_a_socket_that_an_earlier_process_left_is_replaced(tmp_path: Path)
 async def test_a_second_proxy_does_not_take_over_the_first_ones_socket(tmp_path: Path) -> None:
     path = tmp_path / "admin.sock"
     async with running(config(f"unix:{path}")):
-        with pytest.raises(OSError, match=r"admin\.sock is in use"):
+        with pytest.raises(OSError, match=r"admin\.sock: another process listens there"):
             async with running(config(f"unix:{path}")):
                 pass
         assert await ready(RawClient(path=str(path))), "the first goes on"
@@ -71,7 +71,7 @@ async def test_a_second_proxy_does_not_take_over_the_first_ones_socket(tmp_path:
 async def test_a_file_that_is_no_socket_is_left_alone_and_named(tmp_path: Path) -> None:
     path = tmp_path / "precious.txt"
     path.write_text("keep me")
-    with pytest.raises(OSError, match=r"precious\.txt is not a socket"):
+    with pytest.raises(OSError, match=r"precious\.txt: the file there is no socket"):
         async with running(config(f"unix:{path}")):
             pass
     assert path.read_text() == "keep me"
@@ -81,7 +81,7 @@ async def test_a_start_that_fails_later_removes_the_socket(tmp_path: Path) -> No
     path = tmp_path / "admin.sock"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(OSError, match="another process listens there"):
             async with running(f"listen: {address}\n" + config(f"unix:{path}")):
                 pass
     assert not path.exists()

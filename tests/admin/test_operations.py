@@ -19,6 +19,7 @@ def operations() -> dict[str, object]:
 def test_the_operations_that_workers_run() -> None:
     assert WORKER_RULES.keys() == {
         "find_attempts",
+        "list_keys",
         "show_key",
         "release_key",
         "list_dead_letters",

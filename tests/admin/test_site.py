@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 from aiohttp import ClientResponse, ClientSession, web
 
+from proxy.admin.process import Reloaded
 from proxy.admin.site import AdminSite
 from proxy.http.fields import RawHeaders
 from proxy.policy.dead_letter import DeadLetter, DeadLetterSummary, Obstacle, Replayed
 from proxy.policy.delivery.state import Delivery, DeliveryRun, TransitionRefusal
 from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.explain_command import ExplainContext
-from proxy.policy.idempotency.record import RecordState, Released, Shown
+from proxy.policy.idempotency.record import KeyFilter, KeyPage, RecordState, Released, Shown
 from proxy.policy.settings import Listen, Settings
 from tests.support.waiting import PATIENCE
 
@@ -52,12 +53,17 @@ class Application:
     def explain_context(self) -> ExplainContext:
         return ExplainContext((), Settings())
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         self.reloads += 1
-        return (False, self.faults) if self.faults else (True, self.warnings)
+        changes: list[dict[str, object]] = [{"path": "routes.charges", "change": "added"}]
+        return Reloaded(self.faults, self.warnings, changes, ("holdfast.yaml",))
 
     async def show_key(self, name: str) -> Shown | None:
         return Shown(RecordState.HELD, name, 0.0, 0.0, 0.0, 0)
+
+    async def list_keys(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        del wanted, after
+        return KeyPage((), "")
 
     async def release_key(self, name: str, *, force: bool) -> Released:
         del force
@@ -192,12 +198,14 @@ async def test_status_and_configuration(send: Send) -> None:
     assert await (await send("GET", "/config?reveal=true")).json() == {"admin_token": "***"}
 
 
-async def test_reload_with_warnings(send: Send, application: Application) -> None:
+async def test_reload_with_warnings_and_what_changed(send: Send, application: Application) -> None:
     application.warnings = ["holdfast.yaml:3:1: routes: never reached"]
     response = await send("POST", "/-/reload")
     assert response.status == 200
     assert await response.json() == {
         "result": "reloaded",
+        "files": ["holdfast.yaml"],
+        "changes": [{"path": "routes.charges", "change": "added"}],
         "warnings": ["holdfast.yaml:3:1: routes: never reached"],
     }
     assert application.reloads == 1
@@ -207,10 +215,13 @@ async def test_a_refused_reload_shows_what_check_prints(
     send: Send, application: Application
 ) -> None:
     application.faults = ["holdfast.yaml:7:5: routes[0].timeout: 30 has no unit; write 30s"]
+    application.warnings = ["holdfast.yaml:3:1: routes: never reached"]
     response = await send("POST", "/-/reload")
     assert response.status == 422
     assert await reason_of(response) == "config"
-    assert (await response.json(content_type=None))["faults"] == application.faults
+    content = await response.json(content_type=None)
+    assert content["faults"] == application.faults
+    assert content["warnings"] == application.warnings
 
 
 @pytest.mark.parametrize(
@@ -221,8 +232,8 @@ async def test_a_refused_reload_shows_what_check_prints(
         pytest.param("GET", "/-/reload", 405, "method", "POST", id="a GET changes nothing"),
         pytest.param("POST", "/status", 405, "method", "GET, HEAD", id="status is to be read"),
         pytest.param("OPTIONS", "/status", 405, "method", "GET, HEAD", id="no preflight passes"),
-        pytest.param("GET", "/keys", 404, "not_found", None, id="no list of keys"),
-        pytest.param("GET", "/keys/", 404, "not_found", None, id="nor of keys without a name"),
+        pytest.param("DELETE", "/keys", 405, "method", "GET, HEAD", id="not all keys at once"),
+        pytest.param("GET", "/keys/", 404, "not_found", None, id="no key without a name"),
         pytest.param("POST", KEY, 405, "method", "DELETE, GET, HEAD", id="no key is made here"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.admin.process import Reloaded
 from proxy.app.lifecycle import App
 from proxy.config import Loaded, load
 from proxy.observe.metrics.families import ADDRESSES
@@ -169,7 +170,7 @@ class TestRefused:
                 is_spoilt = True
                 cert.write_bytes(new_cert.read_bytes())
                 key.write_bytes(new_key.read_bytes())
-                assert await app.reload() == (False, [REFUSED])
+                assert await app.reload() == Reloaded([REFUSED])
                 assert caplog.records[0].exc_info
                 assert await served(port, old.for_client()), "the old certificate"
                 assert parts_of(app) == before
@@ -178,7 +179,7 @@ class TestRefused:
                 assert b'route="new"' not in metrics
 
                 is_spoilt = False
-                assert await app.reload() == (True, [])
+                assert (await app.reload()).in_force
                 assert await served(port, new.for_client()), "the new certificate"
 
 

@@ -105,6 +105,8 @@ def test_completion_is_a_script(shell: str) -> None:
     [
         ("holdfast st", ["status"]),
         ("holdfast keys re", ["release"]),
+        ("holdfast rel", ["reload"]),
+        ("holdfast check holdf", ["holdf"]),  # the shell completes the names of files
         ("holdfast status --w", ["--watch"]),
         ("holdfast check --format j", ["json"]),
     ],
@@ -140,8 +142,14 @@ def test_help_and_reference_say_how_to_switch_completion_on() -> None:
         (["stauts"], "No such command 'stauts'. Did you mean 'status'?"),
         (["keys", "sohw"], "Did you mean 'show'?"),
         (["status", "--wacth"], "Did you mean '--watch'?"),
-        (["check"], "no configuration given, write: holdfast check -c holdfast.yaml"),
-        (["run"], "no configuration given, write: holdfast run -c holdfast.yaml"),
+        (["check"], "no configuration given, write: holdfast check holdfast.yaml"),
+        (
+            ["run"],
+            "no configuration given, write: holdfast run holdfast.yaml, or holdfast run --up",
+        ),
+        (["explain", "GET", "/"], "write: holdfast explain -c holdfast.yaml"),
+        (["run", "a.yaml", "--upstream", "http://a"], "--upstream is for a run without a file"),
+        (["run", "--upstream", "http://a", "--watch"], "there is no file to watch"),
     ],
 )
 def test_a_slip_is_told_what_to_write(arguments: list[str], said: str) -> None:

@@ -144,3 +144,25 @@ def test_whoever_watches_is_told_before_a_file_is_read(folder: Path) -> None:
 
     assert load(["holdfast.yaml"], {}, on_read=write).settings.admin_token == "secret"
     assert (folder / "token").exists()
+
+
+def test_an_upstream_in_place_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load([], {}, upstream="http://127.0.0.1:9000/a$b", listen=["127.0.0.1:1"])
+    (route,) = loaded.settings.routes
+    (upstream,) = loaded.settings.upstreams
+    assert (route.name, route.upstream) == ("all", upstream.name)
+    assert [str(origin) for origin in upstream.origins] == ["http://127.0.0.1:9000/a$b"]
+    assert (route.retry, route.throttle, route.idempotency) == (None, None, None)
+    assert loaded.settings.listen[0].port == 1
+    assert Path(loaded.settings.state_dir) == tmp_path / "state"
+    assert (loaded.report.files, loaded.warnings) == ((), ())
+
+
+def test_an_upstream_that_is_none() -> None:
+    with pytest.raises(ConfigError) as error:
+        load([], {}, upstream="127.0.0.1:9000")
+    assert str(error.value) == (
+        '--upstream: "127.0.0.1:9000" has no scheme, write http://127.0.0.1:9000 or '
+        "https://127.0.0.1:9000"
+    )

@@ -46,7 +46,8 @@ def options_of_run(arguments: list[str]) -> dict[str, Any]:
     """What ``holdfast run`` understands; *arguments* begin with ``run``."""
     command = main.get_command(click.Context(main), arguments[0])
     assert command is not None
-    return command.make_context("run", arguments[1:], resilient_parsing=True).params
+    params = command.make_context("run", arguments[1:], resilient_parsing=True).params
+    return {**params, "files": params["arguments"] or params["config"]}
 
 
 def settings_of(config: str, folder: Path) -> Settings:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -20,6 +19,7 @@ from tests.deploy.deployed import (
     settings_of,
     walk,
 )
+from tests.support.json_schema import Draft7Validator
 from tests.test_repo import instructions
 
 CHART = FOLDER / "helm"
@@ -125,7 +125,7 @@ def test_every_value_has_an_effect(usual: Rendered, everything: Rendered) -> Non
 
 def test_the_values_are_described_and_a_wrong_one_is_refused() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    jsonschema.Draft7Validator.check_schema(schema)
+    Draft7Validator.check_schema(schema)
     assert set(schema["properties"]) == {*VALUES, "global"}
     for name, value in VALUES.items():
         described = schema["properties"][name].get("properties")

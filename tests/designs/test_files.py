@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
@@ -12,6 +11,7 @@ from proxy.cli import main
 from proxy.config import load
 from tests.config.core_schema import read
 from tests.designs.design import FOLDER, Design
+from tests.support.json_schema import Draft202012Validator
 
 FILES = sorted(FOLDER.iterdir())
 HIGHEST_ROLL = 1 - 1e-9
@@ -43,7 +43,7 @@ def test_it_tells_editors_its_schema_and_keeps_to_it(file: Path) -> None:
     match = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first_line)
     assert match
     schema = json.loads((file.parent / match[1]).read_text())
-    jsonschema.Draft202012Validator(schema).validate(read(file.read_text()))
+    Draft202012Validator(schema).validate(read(file.read_text()))
 
 
 @every_file

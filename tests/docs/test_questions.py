@@ -17,9 +17,12 @@ README = ROOT / "README.md"
 ANSWERS = {
     "What is it?": ("README.md#holdfast", "sidecar proxy"),
     "How do I install it?": ("README.md#quick-start", "pip install ."),
-    "How do I put it in front of my own service?": ("README.md#quick-start", "holdfast run -c"),
+    "How do I put it in front of my own service?": (
+        "README.md#quick-start",
+        "holdfast run holdfast.yaml",
+    ),
     "How do I try it without a service?": ("README.md#two-commands", "make demo"),
-    "How do I check a file?": ("README.md#quick-start", "holdfast check -c"),
+    "How do I check a file?": ("README.md#quick-start", "holdfast check holdfast.yaml"),
     "What do durations and sizes look like?": (
         "docs/reference/configuration.md#durations-sizes-and-rates",
         "`1m30s`",

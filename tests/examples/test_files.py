@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from proxy.config import load
@@ -12,6 +11,7 @@ from tests.config.core_schema import read
 from tests.designs.design import Design
 from tests.docs.kit.blocks import links, rows
 from tests.examples.example import FOLDER
+from tests.support.json_schema import Draft202012Validator
 from tests.support.proxies import ROOT
 
 FILES = sorted(FOLDER.rglob("*.yaml"))
@@ -44,10 +44,10 @@ def test_it_is_short(file: Path) -> None:
 @every_file
 def test_it_says_how_to_run_it(file: Path) -> None:
     if file.parent == FOLDER:
-        assert re.search(rf"holdfast run -c {file.name}\b", header(file))
+        assert re.search(rf"holdfast run {file.name}\b", header(file))
     else:
         base = (file.parent / "base.yaml").read_text()
-        assert re.search(rf"-c {file.name}\b", base)
+        assert re.search(rf"holdfast \w+ .*\b{file.name}\b", base)
 
 
 @every_file
@@ -60,7 +60,7 @@ def test_it_tells_editors_its_schema_and_keeps_to_it(file: Path) -> None:
     if file.parent != FOLDER:
         schema.pop("required", None)
         schema = json.loads(json.dumps(schema).replace('"required": ["urls"], ', ""))
-    jsonschema.Draft202012Validator(schema).validate(read(file.read_text()))
+    Draft202012Validator(schema).validate(read(file.read_text()))
 
 
 @pytest.mark.parametrize("file", ALONE, ids=lambda file: file.name)

@@ -193,8 +193,8 @@ async def _check(files: list[dict[str, Any]]) -> None:
         await _use(proxy)
         for file in files[1:]:
             proxy.config.write_text(_text(file, upstream))
-            applied, said = await proxy.app.reload()
-            assert applied, said
+            ended = await proxy.app.reload()
+            assert ended.in_force, ended.faults
             await _use(proxy)
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from proxy.core.recorders import ThrottleState
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.status import summary
 from proxy.policy.attempt import FailureKind, RetryDelay
 from proxy.policy.reasons import VerdictReason
@@ -28,6 +29,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
     nothing_yet = {
         "requests": {},
         "errors": 0,
+        "refused": {},
         "in_flight": 0,
         "disconnects": {"body": 0, "queue": 0, "backoff": 0, "upstream": 0, "response": 0},
         "attempts": {},
@@ -40,6 +42,7 @@ def test_a_snapshot_tells_what_happened_on_each_route(
             "charges": {
                 "requests": {"2xx": 2, "5xx": 1},
                 "errors": 1,
+                "refused": {},
                 "in_flight": 1,
                 "disconnects": {"body": 1, "queue": 0, "backoff": 0, "upstream": 0, "response": 0},
                 "upstreams": ["payments"],
@@ -66,6 +69,19 @@ def status_of(snapshot: dict[str, object], part: str, name: str) -> dict[str, ob
     shown_part = parts[name]
     assert isinstance(shown_part, dict)
     return shown_part
+
+
+def test_refusals_are_told_by_reason_and_a_failed_upstream_is_none(exchange: MakeExchange) -> None:
+    metrics = metrics_of()
+    recorder = metrics.route("charges", ["payments"])
+    for reason in (RefusalReason.THROTTLED, RefusalReason.THROTTLED, RefusalReason.TIMEOUT):
+        recorder.started()
+        recorder.finished(exchange(code=reason.status, refusal=Refusal(reason, "")))
+    recorder.started()
+    recorder.finished(exchange(code=429))
+    charges = status_of(summary(metrics.snapshot()), "routes", "charges")
+    assert charges["refused"] == {"throttled": 2}
+    assert (charges["requests"], charges["errors"]) == ({"4xx": 3, "5xx": 1}, 1)
 
 
 class TestFailures:

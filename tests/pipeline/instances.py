@@ -6,13 +6,16 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from tests.pipeline.throttle.timed_sends import PROGRAM
 from tests.support import PATIENCE, ProxyProcess, ScriptedUpstream, one_route, subprocess_proxy
 from tests.support.proxies import ServedBy
 from tests.support.redis_server import PATIENT, store_line
 from tests.support.wire import WireEnded
+from tests.support.witness import Stopwatch
 
 
 def sharing(
@@ -28,12 +31,20 @@ def sharing(
 
 
 @asynccontextmanager
-async def instances(config: str, count: int) -> AsyncIterator[list[ProxyProcess]]:
-    """So many proxies of the same configuration, each in a process of its own."""
+async def instances(
+    config: str, count: int, sends: Path | None = None
+) -> AsyncIterator[list[ProxyProcess]]:
+    """So many proxies of the same configuration, each in a process of its own.
+
+    They write what they send into the file *sends*, to be read by ``timed_sends``.
+    """
+    program = ("proxy",) if sends is None else (PROGRAM, str(sends))
     async with AsyncExitStack() as stack:
         async with asyncio.TaskGroup() as group:
             starting = [
-                group.create_task(stack.enter_async_context(subprocess_proxy(config)))
+                group.create_task(
+                    stack.enter_async_context(subprocess_proxy(config, program=program))
+                )
                 for _ in range(count)
             ]
         yield [task.result() for task in starting]
@@ -61,6 +72,7 @@ class Answer:
     status: int
     began: float
     took: float
+    """Seconds in which anybody got to run."""
     by: int
     """Which instance it was, counted from 0."""
 
@@ -71,8 +83,9 @@ class Crowd:
     They are spread evenly. Who loses its instance goes on with the next one.
     """
 
-    def __init__(self, proxies: Sequence[ServedBy], target: str) -> None:
+    def __init__(self, proxies: Sequence[ProxyProcess], target: str) -> None:
         self._proxies = proxies
+        self._pids = [proxy.process.pid for proxy in proxies]
         self._target = target
         self._is_over = False
         self.answers: list[Answer] = []
@@ -83,10 +96,9 @@ class Crowd:
     def statuses(self) -> set[int]:
         return {answer.status for answer in self.answers}
 
-    def p99(self, since: float = 0.0) -> float:
-        """Seconds in which 99 of 100 calls were answered, of those that began *since* then."""
-        times = [answer.took for answer in self.answers if answer.began >= since]
-        return quantiles(times, n=100)[98]
+    def p99(self) -> float:
+        """Seconds in which 99 of 100 calls were answered."""
+        return quantiles([answer.took for answer in self.answers], n=100)[98]
 
     async def call_on_and_on(self, by: int) -> None:
         """What one caller does."""
@@ -95,10 +107,9 @@ class Crowd:
             try:
                 async with self._proxies[by].client() as client:
                     while not self._is_over:
-                        began = time.monotonic()
+                        began, watch = time.monotonic(), Stopwatch(*self._pids)
                         got = await client.get(self._target)
-                        took = time.monotonic() - began
-                        self.answers.append(Answer(got.status, began, took, by))
+                        self.answers.append(Answer(got.status, began, watch.seconds, by))
             except (OSError, WireEnded):
                 self.lost += 1
                 by += 1
@@ -110,7 +121,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(
-    proxies: Sequence[ServedBy], callers: int, target: str = "/"
+    proxies: Sequence[ProxyProcess], callers: int, target: str = "/"
 ) -> AsyncIterator[Crowd]:
     """So many callers, for as long as this lasts; afterwards all of them have got their answer."""
     calling = Crowd(proxies, target)

@@ -78,17 +78,17 @@ async def test_a_route_without_policies_is_the_bare_upstream_call(limit: float |
     in_flight = InFlightKeys(store, clock, cast("ResultMemory", None))
     deliveries = FileDeliveryStore("nowhere", clock, entries=1, size=1)
     services = RouteServices(
-        {"a": upstream},
-        {},
-        deadlines,
-        {},
-        (),
-        in_flight,
-        dead_letters,
-        deliveries,
-        None,
-        RetryWaits(),
-        clock,
+        upstreams={"a": upstream},
+        budgets={},
+        deadlines=deadlines,
+        throttles={},
+        keyed=(),
+        in_flight=in_flight,
+        dead_letters=dead_letters,
+        deliveries=deliveries,
+        delivery_status=None,
+        retry_waits=RetryWaits(),
+        clock=clock,
     )
     handler = pipeline.build(RouteSettings("a", Match(), "a", timeout=limit), services)
     forward = getattr(handler, "__self__", None)

@@ -240,6 +240,28 @@ def test_ids_sort_by_time(first: int, second: int, chance: int, data: st.DataObj
     assert read_dead_letter_id(one.upper()) == one
 
 
+@given(
+    st.integers(0, 2**44 - 2),
+    st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 5]), st.integers(0, 2**36 - 1)), min_size=2),
+)
+def test_ids_made_one_after_the_other_sort_so_within_a_millisecond_too(
+    start: int, moments: list[tuple[int, int]]
+) -> None:
+    made, latest = [], ""
+    for later, chance in moments:
+        start = min(start + later, 2**44 - 2)
+        latest = dead_letter_id(start, chance, latest)
+        made.append(latest)
+    assert made == sorted(set(made))
+    assert all(read_dead_letter_id(name) == name for name in made)
+
+
+def test_an_id_of_an_earlier_time_has_that_time() -> None:
+    """The clock was set back, or another time is simulated."""
+    latest = dead_letter_id(10, 7)
+    assert dead_letter_id(8, 7, latest) == dead_letter_id(8, 7)
+
+
 @pytest.mark.parametrize(
     "text", ["", "0" * 19, "0" * 21, "g" + "0" * 19, "\u0660" * 20, "../letters"]
 )

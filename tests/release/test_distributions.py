@@ -81,7 +81,7 @@ def test_wheel_holds_the_whole_package_and_nothing_else(wheel: Path) -> None:
 def test_wheel_has_the_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         entry_points = archive.read(f"{DIST_INFO}/entry_points.txt").decode()
-    assert entry_points == "[console_scripts]\nholdfast = proxy.cli:main\n"
+    assert entry_points == "[console_scripts]\nholdfast = proxy.__main__:main\n"
 
 
 def test_wheel_says_what_it_is(wheel: Path) -> None:

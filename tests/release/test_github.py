@@ -10,12 +10,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from tests.release.addresses import ROOT
 from tests.release.workflows import PROGRAM, actionlint
+from tests.support.json_schema import Draft202012Validator
 from tests.support.tools import tool
 
 GITHUB = ROOT / ".github"
@@ -80,7 +80,7 @@ def test_actionlint_finds_a_mistake_where_one_was_made_and_no_other(tmp_path: Pa
 )
 def test_files_are_what_github_reads(schema: str, files: list[Path]) -> None:
     vendored = importlib.resources.files("check_jsonschema.builtin_schemas") / "vendor"
-    checker = jsonschema.Draft202012Validator(json.loads((vendored / f"{schema}.json").read_text()))
+    checker = Draft202012Validator(json.loads((vendored / f"{schema}.json").read_text()))
     for file in files:
         assert [error.message for error in checker.iter_errors(parsed(file))] == [], file.name
 
@@ -167,7 +167,7 @@ def test_a_mistake_in_a_form_would_be_seen() -> None:
     form["body"][1]["type"] = "text"
     vendored = importlib.resources.files("check_jsonschema.builtin_schemas") / "vendor"
     schema = json.loads((vendored / "github-issue-forms.json").read_text())
-    assert list(jsonschema.Draft202012Validator(schema).iter_errors(form))
+    assert list(Draft202012Validator(schema).iter_errors(form))
 
 
 def test_dependabot_is_asked_only_for_what_it_can_read() -> None:

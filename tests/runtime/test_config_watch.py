@@ -108,7 +108,7 @@ async def test_a_file_named_in_a_value(config: Path) -> None:
 async def test_a_certificate(config: Path, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     cert, key = certificates.issue()
-    listen = f"{{address: 127.0.0.1:1, tls: {{cert: {cert}, key: {key}}}}}"
+    listen = f"{{address: 127.0.0.1:2, tls: {{cert: {cert}, key: {key}}}}}"
     replace(config, f"listen: {listen}\n{ROUTE}")
     async with watching(config) as watcher:
         # Of the same key, so that it is good at any moment.

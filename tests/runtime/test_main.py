@@ -33,7 +33,7 @@ async def test_a_certificate_that_goes_away_after_the_check_prevents_the_start(
     with pytest.raises(CannotServe) as failure:
         await run_until_signal(WatchedLoad(read), watch=False)
     ca = config.parent / "ca.pem"
-    assert str(failure.value) == f"cannot start: No such file or directory ({ca})"
+    assert str(failure.value) == f"cannot start: cannot read {ca} (no such file or directory)"
 
 
 async def test_an_address_that_cannot_be_had_prevents_listening(config: Path) -> None:
@@ -43,4 +43,21 @@ async def test_an_address_that_cannot_be_had_prevents_listening(config: Path) ->
 
     with pytest.raises(CannotServe) as failure:
         await run_until_signal(WatchedLoad(read), watch=False)
-    assert str(failure.value).startswith("cannot listen: No such file or directory")
+    assert str(failure.value) == (
+        f"cannot listen on unix:{config.parent}/no-such-folder/socket: there is no such folder, "
+        "create it or write another path"
+    )
+
+
+async def test_a_certificate_that_changes_after_the_check_prevents_the_start(config: Path) -> None:
+    def read(on_read: OnRead) -> Loaded:
+        loaded = load([config], {}, on_read=on_read)
+        (config.parent / "ca.pem").write_text("hello")
+        return loaded
+
+    with pytest.raises(CannotServe) as failure:
+        await run_until_signal(WatchedLoad(read), watch=False)
+    assert str(failure.value) == (
+        "cannot start: a certificate or key has changed and cannot be used, holdfast check says "
+        "which"
+    )

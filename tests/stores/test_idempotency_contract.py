@@ -7,11 +7,20 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from proxy.policy.idempotency.record import LEFT_FOR, ClaimAnswer, Claimed, Ending, RecordState
+from proxy.policy.idempotency.record import (
+    LEFT_FOR,
+    PAGE,
+    ClaimAnswer,
+    Claimed,
+    Ending,
+    KeyFilter,
+    RecordState,
+)
 from proxy.stores import LARGE, IdempotencyStore
 from tests.stores.key_stores import (
     LEASE,
@@ -340,6 +349,100 @@ async def test_what_is_shown(
         5,
     )
     assert last.expires == pytest.approx(first.expires + TTL, abs=LEASE + 5)
+
+
+HELD_ONLY = KeyFilter(frozenset({RecordState.HELD}))
+ALL = KeyFilter(frozenset(RecordState))
+
+
+async def listed(store: IdempotencyStore, wanted: KeyFilter) -> dict[str, RecordState]:
+    """All records of all pages."""
+    found: dict[str, RecordState] = {}
+    after = ""
+    while True:
+        page = await store.page(wanted, after)
+        assert page is not None
+        found |= {name: shown.state for name, shown in page.records}
+        if not page.after:
+            return found
+        after = page.after
+
+
+async def test_records_are_listed_by_their_state(
+    store: IdempotencyStore, other: IdempotencyStore, key_store: KeyStore
+) -> None:
+    assert await listed(store, ALL) == {}
+    endings = {"b": done(b"x" * 2 * LARGE), "c": Ending(RecordState.UNSTORED, TTL)}
+    endings["d"] = Ending(RecordState.HELD, TTL)
+    for name in "abcd":
+        await store.claim(ask("one", name * 32))
+    for name, ending in endings.items():
+        await store.settle(name * 32, "one", ending)
+    everything = {
+        "a" * 32: RecordState.IN_FLIGHT,
+        "b" * 32: RecordState.DONE,
+        "c" * 32: RecordState.UNSTORED,
+        "d" * 32: RecordState.HELD,
+    }
+    assert await listed(other, ALL) == everything
+    for name, state in everything.items():
+        assert await listed(other, KeyFilter(frozenset({state}))) == {name: state}
+        assert await listed(other, KeyFilter(frozenset({state}), "charges")) == {name: state}
+    assert await listed(other, KeyFilter(frozenset(RecordState), "elsewhere")) == {}
+    page = await other.page(HELD_ONLY, "")
+    assert page is not None
+    ((name, shown),) = page.records
+    alone = await store.show(name)
+    assert alone is not None
+    assert shown.expires == pytest.approx(alone.expires, abs=1)
+    assert replace(shown, expires=0.0) == replace(alone, expires=0.0)
+    # Without a lease it is held; without time left it is not known.
+    await key_store.advance(LEASE + 2)
+    assert (await listed(other, HELD_ONLY)).keys() == {"a" * 32, "d" * 32}
+    await key_store.advance(LEASE + TTL)
+    assert await listed(other, ALL) == {}
+
+
+async def test_lists_have_pages(store: IdempotencyStore, other: IdempotencyStore) -> None:
+    names = {f"{number:032x}" for number in range(2 * PAGE + 100)}
+    for name in names:
+        await store.claim(ask("one", name))
+    page = await other.page(ALL, "")
+    assert page is not None
+    assert 0 < len(page.records) < len(names)
+    assert (await listed(other, ALL)).keys() == names
+
+
+async def test_a_page_is_a_look_at_some_records(
+    store: IdempotencyStore, other: IdempotencyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few are held among many: a page may have none, and is not the last one."""
+    for module in ("memory.idempotency", "sqlite.table", "redis.idempotency"):
+        monkeypatch.setattr(f"proxy.stores.{module}.LOOKED_AT", 5)
+    monkeypatch.setattr("proxy.stores.redis.idempotency._AT_A_TIME", 5)
+    for number in range(100):
+        await store.claim(ask("one", f"{number:032x}"))
+    held = {f"{number:032x}" for number in (3, 97)}
+    for name in held:
+        await store.settle(name, "one", Ending(RecordState.HELD, TTL))
+    pages, after = 0, ""
+    found: set[str] = set()
+    while True:
+        page = await other.page(HELD_ONLY, after)
+        assert page is not None
+        pages += 1
+        found |= {name for name, _ in page.records}
+        after = page.after
+        if not after:
+            break
+    assert found == held
+    assert pages > 5  # a server may have keys of others, too
+
+
+async def test_a_page_of_another_kind_of_store(store: IdempotencyStore) -> None:
+    for after in ("no cursor", "f" * 32, "9" * 40, "²"):
+        page = await store.page(ALL, after)
+        assert page is None or page.records == ()
 
 
 async def test_a_key_can_be_taken_from_its_owner(

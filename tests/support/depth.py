@@ -2,6 +2,9 @@
 
 Random tests take their number of examples from here (hypothesis profiles ``fast``
 and ``deep``), tests of bounds their sizes. ``make mutants`` sets ``HOLDFAST_FUZZ=mutants``.
+
+The quick look takes the same examples every time, so that what passes once passes again; new ones
+are for the long look.
 """
 
 import os
@@ -11,14 +14,13 @@ from hypothesis import HealthCheck, Phase, settings
 _PROFILE = os.environ.get("HOLDFAST_FUZZ", "fast")
 DEEP = _PROFILE == "deep"
 
-# A case takes as long as the deadlines that it runs into.
 for _name, _examples in (("fast", 150), ("deep", 20_000)):
     settings.register_profile(
         _name,
         max_examples=_examples,
+        # A case takes as long as the deadlines that it runs into, and as others have the cores.
         deadline=None,
-        # Where CI=true, hypothesis would take the same examples every time.
-        derandomize=False,
+        derandomize=_name == "fast",
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         print_blob=True,
     )
@@ -33,12 +35,11 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate),
 )
 
-# Properties without a decorator have no deadline either: a busy machine is no failure.
-settings.register_profile("usual", settings(), deadline=None)
-settings.load_profile("usual")
-
 FUZZ = settings.get_profile(_PROFILE)
 """Decorates a property."""
+
+# Of all other properties, once the tests are told to: see conftest.py.
+settings.register_profile("usual", FUZZ, max_examples=min(FUZZ.max_examples, 100))
 
 
 def fewer(divisor: int) -> settings:

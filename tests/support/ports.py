@@ -1,4 +1,4 @@
-"""Ports behind which nobody answers."""
+"""Ports that nobody else gets, and those behind which nobody answers."""
 
 import socket
 from collections.abc import Iterator
@@ -10,6 +10,22 @@ from tests.support.waiting import PATIENCE
 
 _virtual_ports = count(20_000)
 """Ports that a virtual loop gives to nobody by itself."""
+
+
+def held_port(port: int = 0) -> socket.socket:
+    """A socket that keeps a port of 127.0.0.1 from everybody but the one who is told of it.
+
+    It does not listen: who knocks is refused until a server listens there, which shares the port
+    with it by ``SO_REUSEADDR``, as all do. Nobody gets it who asks for any, nor another holder.
+    """
+    sock = socket.socket()
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: holders do not share
+    return sock
 
 
 @contextmanager

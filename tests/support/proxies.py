@@ -161,7 +161,8 @@ class RunningProxy(ServedBy):
 
     def status(self) -> dict[str, object]:
         """The part of ``/status`` that is about requests, at this moment."""
-        return process_status(self.app.snapshot())
+        snapshot = self.app.snapshot()
+        return process_status(snapshot, self.app.last_minute(snapshot), self.app.loaded.store_url)
 
     @property
     def open_upstream_connections(self) -> int:
@@ -307,7 +308,7 @@ class ProxyProcess(ServedBy):
 
 @asynccontextmanager
 async def subprocess_proxy(
-    config: str,
+    config: str | None,
     files: Mapping[str, str] | None = None,
     *arguments: str,
     first: str = "",
@@ -315,16 +316,17 @@ async def subprocess_proxy(
 ) -> AsyncIterator[ProxyProcess]:
     """``python -m proxy run`` with the same filling-in as :func:`running`, killed at the end.
 
+    Without a *config*, *arguments* say what to serve.
     *first* is what the shell that starts it shall do before, such as ``ulimit -n 64``. Another
     *program* is a module that does what ``proxy`` does, and arguments of its own.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = _write_config(folder, config, files or {})
+        named = () if config is None else ("-c", str(_write_config(folder, config, files or {})))
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
             process = await asyncio.create_subprocess_exec(
                 *("sh", "-c", f'{first or ":"}; exec "$@"', "sh"),
-                *(sys.executable, "-m", *program, "run", "-c", str(path), *arguments),
+                *(sys.executable, "-m", *program, "run", *named, *arguments),
                 cwd=ROOT,
                 stdout=out,
                 stderr=err,

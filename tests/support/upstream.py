@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.support.messages import NotCanonical, Request, read_body, read_request_head
+from tests.support.ports import held_port
 from tests.support.virtual import in_virtual_time
 from tests.support.waiting import eventually
 from tests.support.wire import Wire, WireEnded
@@ -90,6 +91,7 @@ class ScriptedUpstream:
         self.connections: list[Connection] = []
         self.violations: list[str] = []
         self.port = port
+        self._held: socket.socket | None = None
         self._script: deque[Behaviour] = deque()
         self._greetings: deque[Greeting] = deque()
         self._tls = tls
@@ -145,8 +147,10 @@ class ScriptedUpstream:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self._receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+        if not self.port:
+            self._held = held_port()  # after a stop nobody else shall listen there
+            self.port = self._held.getsockname()[1]
         sock.bind(("127.0.0.1", self.port))
-        self.port = sock.getsockname()[1]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self._accept, sock=sock, ssl=self._tls, backlog=_BACKLOG
@@ -157,6 +161,8 @@ class ScriptedUpstream:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         await self.stop()
+        if self._held is not None:
+            self._held.close()
         if error is None:
             assert self.violations == []
 

@@ -14,7 +14,7 @@ from proxy.cli.dead_letter_selection import (
 )
 from proxy.cli.drop_client import drop_all, drop_one, tell_drop
 from proxy.cli.many_at_once import confirm
-from proxy.cli.options import client_options
+from proxy.cli.options import LINES, client_options
 from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
 from proxy.cli.replay_client import ReplayProgress
@@ -133,6 +133,7 @@ def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient
     "--header",
     "headers",
     multiple=True,
+    type=LINES,
     metavar="'NAME: VALUE'",
     callback=_header_fields,
     help="A header field to send, such as a credential that was not kept. May be repeated.",

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from proxy.cli.options import config_option
+from proxy.cli.options import LINES, config_option
 
 _EXAMPLES = """\b
 Examples:
@@ -24,8 +24,10 @@ Examples:
 @click.argument("url", metavar="URL")
 @click.option(
     "-H",
+    "--header",
     "fields",
     multiple=True,
+    type=LINES,
     metavar="'NAME: VALUE'",
     help="A header field of the request. May be repeated.",
 )

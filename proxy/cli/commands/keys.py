@@ -1,8 +1,10 @@
-"""``holdfast keys``: show an idempotency key, or release one that is held."""
+"""``holdfast keys``: list idempotency keys, show one, or release one that is held."""
 
 import http.client
 import sys
 from datetime import datetime
+from functools import partial
+from urllib.parse import urlencode
 
 import click
 
@@ -12,9 +14,17 @@ from proxy.cli.render.number_format import long_duration
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
 _SHOW_EXAMPLE = f"\b\nExample:\n  holdfast keys show {_RECORD}"
+_LIST_EXAMPLES = """\b
+Examples:
+  holdfast keys list
+  holdfast keys list --state in_flight --state unstored --route charges"""
 _FORCE = "Release it while its request is running, which may still take effect."
 _RELEASE_EXAMPLE = f"\b\nExample:\n  holdfast keys release {_RECORD}"
 
+_MOST_LISTED = 10_000
+_MOST_PAGES = 10_000
+_MOST_BYTES = 8 * 1024**2
+"""Bytes of one page."""
 _TIMEOUT = 15.0
 """Seconds for the proxy to respond: it may have to wait for its store more than once."""
 
@@ -41,12 +51,86 @@ def _valid_record(ctx: click.Context, parameter: click.Parameter, value: str) ->
 _record_argument = click.argument("record", metavar="RECORD", callback=_valid_record)
 
 
-@click.group(epilog=_SHOW_EXAMPLE)
+@click.group(epilog="\b\nExample:\n  holdfast keys list")
 def keys() -> None:
-    """Look at an idempotency key, or release it.
+    """Look at idempotency keys, or release one.
 
-    RECORD is what the answer 409 and the access log have as record.
+    RECORD is what keys list, the answer 409 and the access log have as record. Keys themselves
+    are never shown: the store has digests of them.
     """
+
+
+@keys.command("list", epilog=_LIST_EXAMPLES)
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([*_MEANINGS, "all"]),
+    multiple=True,
+    default=["held"],
+    help="Only those in this state; held if none is given. May be repeated.",
+)
+@click.option("--route", metavar="ROUTE", help="Only those of this route.")
+@click.option(
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, _MOST_LISTED),
+    help="Show at most so many.",
+)
+@click.option("--plain", is_flag=True, help="Plain text, without colours.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, in the listener's words.")
+@client_options
+def list_(
+    *,
+    states: tuple[str, ...],
+    route: str | None,
+    limit: int,
+    plain: bool,
+    as_json: bool,
+    client: AdminClient,
+) -> None:
+    """List the keys that are held, or those in other states.
+
+    held: the request may have run, duplicates get 409 until you have found out and release it.
+    With store: memory each instance has its own. If there are more keys than --limit, it is
+    chance which of them are shown.
+    Exit code 0: listed, 1: no answer, 2: wrong usage.
+    """
+    from proxy.cli.render.key_pages import key_list  # noqa: PLC0415 - keeps --help fast
+    from proxy.cli.render.screens import screen_for  # noqa: PLC0415 - as above
+    from proxy.core.clock import SystemClock  # noqa: PLC0415 - as above
+
+    found = _listed(client, "all" if "all" in states else ",".join(states), route, limit)
+    in_order = sorted(found.values(), key=lambda key: str(key.get("created")))
+    content: dict[str, object] = {"keys": in_order[:limit], "more": len(found) > limit}
+    render = partial(key_list, states=states, route=route, now=SystemClock().wall())
+    screen_for(render, plain_text=plain, as_json=as_json).show(content)
+
+
+def _listed(
+    client: AdminClient, states: str, route: str | None, limit: int
+) -> dict[str, dict[str, object]]:
+    """Return records by their names, more than *limit* of them if there are more."""
+    query = {"state": states} | ({} if route is None else {"route": route})
+    found: dict[str, dict[str, object]] = {}
+    # Each page is a look at some thousands of records, and may have none that was asked for.
+    for _ in range(_MOST_PAGES):
+        response = client.send(
+            "GET", f"/keys?{urlencode(query)}", timeout=_TIMEOUT, max_bytes=_MOST_BYTES
+        )
+        listed = response.content.get("keys")
+        if response.problem == "store":
+            raise click.ClickException(_store_is_silent(client))
+        if response.status != http.client.OK or not isinstance(listed, list):
+            raise client.error_for(response)
+        found |= {str(key.get("record")): key for key in listed if isinstance(key, dict)}
+        after = response.raw_text("next")
+        if after is None or len(found) > limit:
+            break
+        if after == query.get("after"):
+            raise click.ClickException(f"{client.admin} says twice where the next page begins")
+        query["after"] = after
+    return found
 
 
 @keys.command(epilog=_SHOW_EXAMPLE)
@@ -151,12 +235,14 @@ def _ask(client: AdminClient, method: str, record: str, query: str = "") -> Admi
         case "key_in_flight":
             text = _in_flight(record, response.number("lease_left_seconds") or 0.0)
         case "store":
-            text = (
-                f"the store of {client.admin} does not answer: see the proxy's log, then try again"
-            )
+            text = _store_is_silent(client)
         case _:
             raise client.error_for(response)
     raise click.ClickException(text)
+
+
+def _store_is_silent(client: AdminClient) -> str:
+    return f"the store of {client.admin} does not answer: see the proxy's log, then try again"
 
 
 def _when(response: AdminResponse, name: str) -> str:

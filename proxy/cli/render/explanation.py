@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from proxy.cli.render.number_format import long_duration
-from proxy.cli.render.tables import Cell, Column, Table, plain
+from proxy.cli.render.tables import Cell, Column, Table, lay_out, text_of
 from proxy.cli.render.yaml_lines import commented_yaml
 from proxy.config import Setting
 from proxy.config.diagnostics.units import format_duration
@@ -74,8 +74,8 @@ def _hand_off_lines(explanation: Explanation) -> Iterator[str]:
         for each in planned.tries
     ]
     columns = (Column("try"), Column("earliest"), Column("latest"))
-    for line in plain(Table("", columns, list(rows)), _WIDTH)[1:]:
-        yield f"  {line}"
+    for line in lay_out(Table("", columns, list(rows)), _WIDTH)[1:]:
+        yield f"  {text_of(line)}"
     if planned.is_cut:
         yield "  ... and more"
     age = format_duration(planned.give_up_after)

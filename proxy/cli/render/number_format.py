@@ -33,6 +33,15 @@ def short_count(count: float) -> str:
     return f"{count / 1_000_000:.1f}M"
 
 
+def short_rate(per_second: float) -> str:
+    """Format a number of events per second: ``0``, ``0.02``, ``12.5``, ``3200``."""
+    if not per_second:
+        return "0"
+    if per_second < 0.095:
+        return f"{max(per_second, 0.01):.2f}"
+    return f"{per_second:.1f}" if per_second < 99.95 else short_count(per_second)
+
+
 def percentage(part: float, whole: float) -> str:
     """Format a share: ``12.5%``; a dash if *whole* is 0."""
     return f"{100 * part / whole:.1f}%" if whole else "-"

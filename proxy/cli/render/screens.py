@@ -9,7 +9,7 @@ from typing import Protocol
 
 import click
 
-from proxy.cli.render.tables import Cell, Page, plain
+from proxy.cli.render.tables import Cell, Page, Tone, page_lines, text_of
 from proxy.cli.untrusted_json import UntrustedJson
 
 _SEPARATOR = "-" * 8
@@ -58,9 +58,19 @@ def has_colours(*, plain_text: bool) -> bool:
 
 def print_line(cell: Cell, *, plain_text: bool, is_error: bool = False) -> None:
     """Print one line, in the colour of its tone if the terminal has colours."""
-    has_colour = cell.tone.value and has_colours(plain_text=plain_text)
-    text = click.style(cell.text, fg=cell.tone.value) if has_colour else cell.text
-    click.echo(text, err=is_error)
+    click.echo(styled(cell) if has_colours(plain_text=plain_text) else cell.text, err=is_error)
+
+
+def styled(cell: Cell) -> str:
+    """Return the text of *cell* with the codes that a terminal shows its tone by."""
+    match cell.tone:
+        case Tone.PLAIN:
+            return cell.text
+        case Tone.TITLE:
+            return click.style(cell.text, bold=True)
+        case Tone.HEADING:
+            return click.style(cell.text, underline=True)
+    return click.style(cell.text, fg=cell.tone.value)
 
 
 class _RepeatedScreen:
@@ -83,7 +93,8 @@ class _PlainScreen(_RepeatedScreen):
 
     def show(self, content: dict[str, object]) -> None:
         width = shutil.get_terminal_size().columns
-        click.echo("\n".join(_lines(self._render(UntrustedJson(content)), width)))
+        page = self._render(UntrustedJson(content))
+        click.echo("\n".join(text_of(line) for line in page_lines(page, width)))
         self._separate()
 
     def show_error(self, text: str) -> None:
@@ -93,13 +104,6 @@ class _PlainScreen(_RepeatedScreen):
     def _separate(self) -> None:
         if self._is_repeated:
             click.echo(_SEPARATOR)
-
-
-def _lines(page: Page, width: int) -> list[str]:
-    lines = ["".join(cell.text for cell in line) for line in page.lines]
-    for table in page.tables:
-        lines += [*([""] if lines else []), *plain(table, width)]
-    return lines
 
 
 class _JsonScreen(_RepeatedScreen):

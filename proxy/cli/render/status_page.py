@@ -1,51 +1,88 @@
-"""The page of ``holdfast status``: a few lines on the process, then tables.
+"""The page of ``holdfast status``: the process, what is wrong, then tables, trouble first."""
 
-Only features in use have a column: without throttles there is no queue, without idempotency
-there are no duplicates. Green is good, yellow worth a look, red a reason to act.
-"""
-
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
 
 from proxy.cli.render.delivery_pages import delivery_table
-from proxy.cli.render.number_format import (
-    long_duration,
-    percentage,
-    plural,
-    short_count,
-    short_duration,
+from proxy.cli.render.number_format import long_duration, plural, short_count
+from proxy.cli.render.status_tables import (
+    Row,
+    failures_table,
+    keys_table,
+    lately_name,
+    letters_table,
+    not_retried_table,
+    refused,
+    requests,
+    retries_table,
+    routes_table,
+    throttles_table,
+    upstreams_table,
+    workers_table,
 )
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
-from proxy.cli.untrusted_json import UntrustedJson, printable
+from proxy.cli.untrusted_json import UntrustedJson
 
-_MANY_ERRORS = 0.05
-"""The share of failed requests from which the cell is red."""
-_FEW_RECOVERIES = 0.5
-"""The share of successful retries below which the cell is yellow."""
-_DASH = Cell("-")
+_UNUSED = {"throttle": "throttle", "idempotency": "idempotency", "dead_letters": "dead_letter"}
+"""Features that have a table of their own, by their member of a route, with their key in a file."""
+_LEVELS = {"bad": 2, "warning": 1}
 
 
-def status_page(status: UntrustedJson) -> Page:
-    """Return the page for the content of ``/status``."""
-    # The row of requests that no route matched is shown only if there are any.
-    routes = [
-        (name, route)
-        for name, route in status.part("routes").members()
-        if not name.startswith("_") or _requests(route)
-    ]
-    upstreams = status.part("upstreams")
+class Order(StrEnum):
+    """What routes are sorted by; what is highest comes first, and trouble before all."""
+
+    TROUBLE = "trouble"
+    NAME = "name"
+    RATE = "rate"
+    ERRORS = "errors"
+    REFUSED = "refused"
+    LATENCY = "latency"
+
+
+def status_page(
+    status: UntrustedJson,
+    *,
+    before: UntrustedJson | None = None,
+    order: Order = Order.TROUBLE,
+    only: Sequence[str] = (),
+) -> Page:
+    """Return the page for the content of ``/status``.
+
+    *before* is the content that was shown last: changes since then are marked. With *only* some
+    routes are shown, those of these names, and what belongs to them.
+    """
+    trouble = [one for one in status.parts("trouble") if not only or one.text("name") in only]
+    lately = status.part("last_minute")
+    name = lately_name(lately.number("seconds") or 0.0)
+    routes = _sorted(_routes(status, before, only), trouble, order)
+    upstreams = _upstreams(status, routes, is_narrow=bool(only))
     tables = (
-        _table("Routes", "route", routes, _TOTALS),
-        _table("Now", "route", routes, _now(upstreams)),
-        _table("Failed attempts", "route", [each for each in routes if _failed(each[1])], _FAILED),
-        _table("Dead letters", "route", _with_part("dead_letters", routes), _DEAD_LETTERS),
-        delivery_table(status),
-        _table("Throttles", "of", _throttled(routes, upstreams), _THROTTLES),
-        _addresses(status.part("addresses")),
-        _workers(status.parts("workers")),
+        routes_table(routes, name),
+        *_trouble_first(
+            (
+                not_retried_table(routes, name),
+                letters_table(routes, name),
+                delivery_table(status),
+                throttles_table(_throttled(routes, upstreams), name),
+                upstreams_table(upstreams, status.part("addresses"), name),
+                failures_table(routes, name),
+                retries_table(routes, name),
+                keys_table(routes, name),
+            ),
+            trouble,
+        ),
+        workers_table(status.parts("workers")),
     )
-    return Page(list(_lines(status)), [table for table in tables if table.rows])
+    lines = list(_lines(status))
+    if before is not None:
+        lines.append(_changes(status, before))
+    shown = [table for table in tables if table.rows]
+    if trouble:
+        shown.insert(0, _trouble_table(trouble))
+    elif "trouble" in status:
+        lines.append((Cell(f"no trouble in the {name}", Tone.GOOD),))
+    notes = [*_notes(status), *(() if only else _unused(routes))]
+    return Page(lines, shown, notes)
 
 
 # The process.
@@ -54,16 +91,12 @@ def status_page(status: UntrustedJson) -> Page:
 def _lines(status: UntrustedJson) -> Iterator[Line]:
     state = status.text("state")
     uptime = long_duration(status.number("uptime_seconds") or 0.0)
-    reloads = status.part("reloads")
+    in_flight = sum(route.count("in_flight") for _, route in status.part("routes").members())
     yield (
         Cell(f"holdfast {status.text('version')}: "),
         Cell(state, Tone.GOOD if state == "ready" else Tone.WARNING),
         Cell(f", up {uptime}, {plural(status.count('connections'), 'connection')}"),
-    )
-    failed = reloads.count("failure")
-    yield (
-        Cell(f"reloads: {reloads.count('success')} good, "),
-        Cell(f"{failed} refused", Tone.WARNING if failed else Tone.PLAIN),
+        Cell(f", {short_count(in_flight)} in flight"),
     )
     restarts = status.count("worker_restarts")
     if "workers" in status:
@@ -71,10 +104,16 @@ def _lines(status: UntrustedJson) -> Iterator[Line]:
             Cell(f"workers: {len(status.parts('workers'))}, "),
             Cell(plural(restarts, "restart"), Tone.WARNING if restarts else Tone.PLAIN),
         )
+    yield _store(status.part("store"))
+
+
+def _notes(status: UntrustedJson) -> Iterator[Line]:
+    """Yield what is seldom looked for."""
+    reloads = status.part("reloads")
+    failed = reloads.count("failure")
     yield (
-        _store(status.part("store"))
-        if "store" in status
-        else (Cell("store: memory of this process"),)
+        Cell(f"reloads: {reloads.count('success')} good, "),
+        Cell(f"{failed} refused", Tone.WARNING if failed else Tone.PLAIN),
     )
     keys, known = status.part("keys"), status.part("known_keys")
     if keys.count("in_flight") or keys.count("waiting"):
@@ -97,290 +136,157 @@ def _known_keys(keys: UntrustedJson) -> Line:
 
 
 def _store(store: UntrustedJson) -> Line:
-    state = store.text("state")
+    state, url = store.text("state"), store.text("url")
+    if not state:
+        return (Cell(f"store: {url or 'memory'} of this process"),)
     errors = sum(count for _, count in store.part("errors").counts())
     return (
         Cell("store: "),
         Cell(state, Tone.GOOD if state == "up" else Tone.BAD),
-        Cell(", "),
+        Cell(f", {url}, " if url else ", "),
         Cell(plural(errors, "error"), Tone.WARNING if errors else Tone.PLAIN),
     )
 
 
-# Tables: a field makes the cell of a row, or None if the row has no such value.
-
-_Named = tuple[str, UntrustedJson]
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    heading: str
-    cell: Callable[[UntrustedJson], Cell | None]
-    needs: str = ""
-    """The member without which a row has no such value."""
-    is_text: bool = False
-
-    def of(self, stats: UntrustedJson) -> Cell | None:
-        return self.cell(stats) if not self.needs or self.needs in stats else None
+def _unused(routes: Sequence[Row]) -> Iterator[Line]:
+    """Yield a line that says what has no table because no route has it."""
+    missing = [key for part, key in _UNUSED.items() if not any(part in row.total for row in routes)]
+    if missing:
+        yield (Cell(f"not used by any route: {', '.join(missing)}"),)
 
 
-def _table(title: str, row_heading: str, rows: Sequence[_Named], fields: Sequence[_Field]) -> Table:
-    """Return a table with the *rows*, and a column for each field that any of them has."""
-    shown = [
-        (field, cells) for field in fields if any(cells := [field.of(stats) for _, stats in rows])
-    ]
-    columns = [Column(row_heading, is_text=True)]
-    columns += [Column(field.heading, is_text=field.is_text) for field, _ in shown]
-    table = Table(title, columns)
-    if shown:
-        for at, (name, _) in enumerate(rows):
-            table.rows.append([Cell(printable(name)), *(cells[at] or _DASH for _, cells in shown)])
+def _changes(status: UntrustedJson, before: UntrustedJson) -> Line:
+    """Say what was counted since the last look."""
+    counted: tuple[tuple[str, Callable[[UntrustedJson], int], Tone], ...] = (
+        ("request", requests, Tone.PLAIN),
+        ("error", lambda route: route.count("errors"), Tone.BAD),
+        ("refusal", refused, Tone.WARNING),
+        ("dead letter", lambda route: route.part("dead_letters").count("kept"), Tone.WARNING),
+        ("lost letter", lambda route: route.part("dead_letters").count("lost"), Tone.BAD),
+    )
+    cells: list[Cell] = []
+    for noun, count, tone in counted:
+        new = _total(status, count) - _total(before, count)
+        if new > 0:
+            text = plural(new, noun)
+            cells += [Cell(", +" if cells else "+"), Cell(text, tone)]
+    return (Cell("since the last look: "), *(cells or [Cell("nothing new")]))
+
+
+def _total(status: UntrustedJson, count: Callable[[UntrustedJson], int]) -> int:
+    return sum(count(route) for _, route in status.part("routes").members())
+
+
+# Trouble.
+
+
+def _trouble_table(trouble: Sequence[UntrustedJson]) -> Table:
+    """Return a table with a sentence for each thing that is wrong."""
+    columns = (
+        Column("", is_text=True),
+        Column("", is_text=True),
+        Column("", is_text=True, wraps=True),
+    )
+    table = Table("Trouble", columns)
+    for one in trouble:
+        is_bad = one.text("level") == "bad"
+        tone = Tone.BAD if is_bad else Tone.WARNING
+        about = " ".join(filter(None, (one.text("about"), one.text("name"))))
+        mark = Cell("!!" if is_bad else "!", tone)
+        table.rows.append((mark, Cell(about, tone), Cell(one.text("text"))))
     return table
 
 
-def _count(count: int, if_any: Tone, if_none: Tone = Tone.PLAIN) -> Cell:
-    return Cell(short_count(count), if_any if count else if_none)
+_SHOWN_IN = {
+    "budget": "Not retried",
+    "letters_lost": "Dead letters",
+    "letters_waiting": "Dead letters",
+    "refused": "Throttles",
+    "paused": "Throttles",
+    "breaker_open": "Upstreams",
+    "breaker_half_open": "Upstreams",
+    "connect": "Upstreams",
+    "errors": "Failed attempts",
+}
+"""The table that has more about a kind of trouble."""
 
 
-def _with_part(part: str, rows: Iterator[_Named] | Sequence[_Named]) -> list[_Named]:
-    """Return those of *rows* that have such a part."""
-    return [(name, stats) for name, stats in rows if part in stats]
+def _trouble_first(tables: Iterable[Table], trouble: Sequence[UntrustedJson]) -> list[Table]:
+    """Sort tables in which there is trouble before the others, the worst first."""
+    ranks: dict[str, int] = {}
+    for one in trouble:
+        title = _SHOWN_IN.get(one.text("reason"), "")
+        ranks[title] = max(ranks.get(title, 0), _LEVELS.get(one.text("level"), 0))
+    return sorted(tables, key=lambda table: ranks.get(table.title, 0), reverse=True)
 
 
-# Totals since the start.
+# Rows.
 
 
-def _requests(route: UntrustedJson) -> int:
-    return sum(count for _, count in route.part("requests").counts())
+def _routes(status: UntrustedJson, before: UntrustedJson | None, only: Sequence[str]) -> list[Row]:
+    """Return the routes; that of requests which no route took only if there are any."""
+    recent = status.part("last_minute").part("routes")
+    earlier = None if before is None else before.part("routes")
+    return [
+        Row(
+            name,
+            route,
+            recent.part(name),
+            earlier.part(name) if earlier is not None and name in earlier else None,
+        )
+        for name, route in status.part("routes").members()
+        if (name in only if only else not name.startswith("_") or requests(route))
+    ]
 
 
-def _rate(part: int, whole: int, at_none: Tone, limit: float, from_limit: Tone) -> Cell:
-    """Return a share in the tone for none, or for *limit* and above; yellow in between."""
-    if not whole:
-        return _DASH
-    tone = from_limit if part / whole >= limit else Tone.WARNING
-    return Cell(percentage(part, whole), tone if part else at_none)
+def _sorted(rows: list[Row], trouble: Sequence[UntrustedJson], order: Order) -> list[Row]:
+    if order is Order.NAME:
+        return sorted(rows, key=lambda row: row.name)
+    ranks: dict[str, int] = {}
+    for one in trouble:
+        if one.text("about") == "route":
+            name = one.raw_text("name") or ""
+            ranks[name] = max(ranks.get(name, 0), _LEVELS.get(one.text("level"), 0))
+
+    def value(row: Row) -> float:
+        lately = row.lately
+        whole = requests(lately) or 1
+        match order:
+            case Order.RATE:
+                return lately.number("requests_per_second") or 0.0
+            case Order.ERRORS:
+                return lately.count("errors") / whole
+            case Order.REFUSED:
+                return refused(lately) / whole
+            case Order.LATENCY:
+                return lately.part("duration_ms").number("p95") or 0.0
+        return ranks.get(row.name, 0)
+
+    return sorted(rows, key=value, reverse=True)
 
 
-def _error_rate(route: UntrustedJson) -> Cell:
-    return _rate(route.count("errors"), _requests(route), Tone.GOOD, _MANY_ERRORS, Tone.BAD)
-
-
-def _recovery_rate(route: UntrustedJson) -> Cell:
-    """Return the share of retries that succeeded."""
-    retries, recovered = route.count("retries"), route.count("recovered")
-    return _rate(recovered, retries, Tone.BAD, _FEW_RECOVERIES, Tone.GOOD)
-
-
-def _quantiles(figures: UntrustedJson) -> Cell:
-    """Return the median and the 95th percentile."""
-    median, most = figures.number("p50"), figures.number("p95")
-    return (
-        _DASH
-        if median is None or most is None
-        else Cell(f"{short_duration(median)}/{short_duration(most)}")
+def _upstreams(status: UntrustedJson, routes: Sequence[Row], *, is_narrow: bool) -> list[Row]:
+    """Return all upstreams, or only those of *routes*; those that were never called included."""
+    totals, recent = status.part("upstreams"), status.part("last_minute").part("upstreams")
+    names = dict.fromkeys(
+        [
+            *(name for name, _ in status.part("addresses").members()),
+            *(name for name, _ in totals.members()),
+        ]
     )
+    wanted = {name for row in routes for name in row.total.texts("upstreams")}
+    return [
+        Row(name, totals.part(name), recent.part(name))
+        for name in names
+        if not is_narrow or name in wanted
+    ]
 
 
-def _duplicates(route: UntrustedJson) -> Cell:
-    """Return the share of keyed requests that got the response of another one."""
-    results = dict(route.part("idempotency").counts())
-    again = results.get("replayed", 0) + results.get("joined", 0)
-    return Cell(percentage(again, sum(results.values())))
-
-
-_TOTALS = (
-    _Field("requests", lambda route: Cell(short_count(_requests(route)))),
-    _Field("errors", _error_rate),
-    _Field("retries", lambda route: Cell(short_count(route.count("retries"))), needs="retries"),
-    _Field("worked", _recovery_rate, needs="retries"),
-    _Field("waits p50/p95", lambda route: _quantiles(route.part("wait_ms")), needs="retries"),
-    _Field("duplicates", _duplicates, needs="idempotency"),
-)
-
-
-# The present state.
-
-
-def _paused(stats: UntrustedJson) -> Cell:
-    """Return how long the throttle is still paused, as the upstream asked."""
-    throttle = stats.part("throttle")
-    if not throttle.count("paused"):
-        return Cell("no")
-    left = throttle.number("paused_for_seconds") or 0.0
-    return Cell(f"for {short_duration(left * 1000)}", Tone.WARNING)
-
-
-def _throttle_count(heading: str, name: str, tone: Tone) -> _Field:
-    return _Field(
-        heading, lambda stats: _count(stats.part("throttle").count(name), tone), needs="throttle"
-    )
-
-
-_QUEUE = (
-    _throttle_count("queue", "waiting", Tone.WARNING),
-    _Field("paused", _paused, needs="throttle"),
-)
-_THROTTLES = (
-    _throttle_count("passed", "passed", Tone.PLAIN),
-    _throttle_count("delayed", "delayed", Tone.PLAIN),
-    _throttle_count("refused", "refused", Tone.WARNING),
-    *_QUEUE,
-    _Field("waits p50/p95", lambda stats: _quantiles(stats.part("throttle").part("wait_ms"))),
-)
-
-
-def _throttled(routes: Sequence[_Named], upstreams: UntrustedJson) -> list[_Named]:
+def _throttled(routes: Sequence[Row], upstreams: Sequence[Row]) -> list[Row]:
     """Return routes and upstreams with a throttle; the prefix tells equal names apart."""
     return [
-        *((f"route {name}", stats) for name, stats in _with_part("throttle", routes)),
-        *(
-            (f"upstream {name}", stats)
-            for name, stats in _with_part("throttle", upstreams.members())
-        ),
+        Row(f"{kind} {row.name}", row.total, row.lately)
+        for kind, rows in (("route", routes), ("upstream", upstreams))
+        for row in rows
+        if "throttle" in row.total
     ]
-
-
-_BREAKERS = {"closed": Tone.GOOD, "half_open": Tone.WARNING, "open": Tone.BAD}
-
-
-def _breaker(stats: UntrustedJson) -> Cell | None:
-    word = stats.text("breaker")
-    return Cell(word.replace("_", "-"), _BREAKERS.get(word, Tone.PLAIN)) if word else None
-
-
-def _budget(upstream: UntrustedJson) -> Cell | None:
-    """Return the number of retries that the budget would allow now."""
-    left = upstream.number("budget_remaining")
-    return None if left is None else Cell(f"{left:.0f}", Tone.GOOD if left >= 1 else Tone.BAD)
-
-
-def _now(upstreams: UntrustedJson) -> tuple[_Field, ...]:
-    def first(route: UntrustedJson) -> UntrustedJson:
-        """Return the route's own upstream; others are only fallbacks."""
-        names = route.texts("upstreams")
-        return upstreams.part(names[0]) if names else UntrustedJson(None)
-
-    return (
-        _Field("in flight", lambda route: Cell(short_count(route.count("in_flight")))),
-        *_QUEUE,
-        _Field("breaker", lambda route: _breaker(first(route))),
-        _Field("budget", lambda route: _budget(first(route)), needs="retries"),
-    )
-
-
-# Failures.
-
-
-def _failed(route: UntrustedJson) -> bool:
-    return any(sum(_endings(route, category).values()) for category in _CATEGORIES)
-
-
-def _endings(route: UntrustedJson, category: str) -> dict[str, int]:
-    return dict(route.part("failures").part(category).counts())
-
-
-def _category(name: str, tone: Tone) -> _Field:
-    return _Field(name, lambda route: _count(sum(_endings(route, name).values()), tone, Tone.GOOD))
-
-
-def _which(route: UntrustedJson) -> Cell:
-    """Return kinds of failure and statuses, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for category in _CATEGORIES:
-        counts.update(_endings(route, category))
-    return Cell(
-        ", ".join(f"{ending} x{short_count(count)}" for ending, count in counts.most_common())
-    )
-
-
-_CATEGORIES = ("transient", "permanent")
-_FAILED = (
-    _category("transient", Tone.WARNING),
-    _category("permanent", Tone.BAD),
-    _Field("which", _which, is_text=True),
-)
-
-
-def _dead_letter_count(heading: str, name: str, tone: Tone) -> _Field:
-    return _Field(
-        heading, lambda route: _count(route.part("dead_letters").count(name), tone, Tone.GOOD)
-    )
-
-
-def _dead_letter_losses(name: str) -> _Field:
-    """Return a column that is shown only once it has a count: normally there is nothing to see."""
-
-    def cell(route: UntrustedJson) -> Cell | None:
-        count = route.part("dead_letters").count(name)
-        return _count(count, Tone.BAD) if count else None
-
-    return _Field(name, cell)
-
-
-_DEAD_LETTERS = (
-    _dead_letter_count("waiting", "waiting", Tone.BAD),
-    _dead_letter_count("can be replayed", "replayable", Tone.WARNING),
-    _dead_letter_losses("lost"),
-    _dead_letter_losses("expired"),
-)
-
-
-# Upstreams.
-
-
-def _addresses(addresses: UntrustedJson) -> Table:
-    """Return a table with a row for each address of each upstream."""
-    table = Table(
-        "Upstreams",
-        (
-            Column("upstream", is_text=True),
-            Column("address", is_text=True),
-            Column("state", is_text=True),
-            Column("open"),
-            Column("idle"),
-        ),
-    )
-    for name, _ in addresses.members():
-        for address in addresses.parts(name):
-            failing = address.is_true("failing")
-            state = Cell("failing", Tone.BAD) if failing else Cell("good", Tone.GOOD)
-            table.rows.append(
-                (
-                    Cell(printable(name)),
-                    Cell(address.text("address")),
-                    _breaker(address) or state,
-                    Cell(short_count(address.count("open"))),
-                    Cell(short_count(address.count("idle"))),
-                )
-            )
-    return table
-
-
-_WORKERS = {"ready": Tone.GOOD, "starting": Tone.WARNING, "silent": Tone.BAD}
-
-
-def _workers(workers: Sequence[UntrustedJson]) -> Table:
-    """Return a table with a row for each worker, if there are several."""
-    table = Table(
-        "Workers",
-        (
-            Column("worker"),
-            Column("process"),
-            Column("state", is_text=True),
-            Column("up"),
-            Column("connections"),
-        ),
-    )
-    for worker in workers:
-        state = worker.text("state")
-        table.rows.append(
-            (
-                Cell(str(worker.count("number"))),
-                Cell(str(worker.count("pid"))),
-                Cell(state, _WORKERS.get(state, Tone.PLAIN)),
-                Cell(long_duration(worker.number("uptime_seconds") or 0.0)),
-                Cell(short_count(worker.count("connections"))),
-            )
-        )
-    return table

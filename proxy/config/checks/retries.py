@@ -10,11 +10,13 @@ from proxy.config.read.typed_tree import TypedMapping, key_of, with_entry
 from proxy.config.source.nodes import Entry
 from proxy.config.values.outcomes import BUILT_IN, hinted_status, statuses_of
 from proxy.policy.repeatable import REPEATABLE_METHODS, status_may_have_run
-from proxy.policy.settings import USUAL_REFUSALS, Match, UnsafeRetries
+from proxy.policy.settings import USUAL_REFUSALS, JitterStrategy, Match, UnsafeRetries
 
 # A list that names one of these was written by an author who knows the built-in list.
 _SHOWS_KNOWLEDGE = frozenset({"connect", "reset", "timeout", "default"})
 _MAY_HAVE_RUN = frozenset({"reset", "timeout", "protocol"})
+_BASE = "retry.backoff.base"
+_WAITS = (_BASE, "retry.retry_after.max")
 _ONLY_FOR = {"factor": "exponential", "increment": "linear"}
 
 
@@ -179,6 +181,8 @@ def check_backoff(route: EffectiveSection, diagnostics: Diagnostics, keys: str) 
             f"{route.named(f'{keys}.base', f'{keys}.max')}, write a base of at most "
             f"{longest.written.bare} or a larger max",
         )
+    if keys == "retry.backoff":
+        _check_waits(route, diagnostics)
     strategy = route.scalar(f"{keys}.strategy")
     for key, needed in _ONLY_FOR.items():
         scalar, writer = route.scalar(f"{keys}.{key}"), route.writer(f"{keys}.{key}")
@@ -191,6 +195,87 @@ def check_backoff(route: EffectiveSection, diagnostics: Diagnostics, keys: str) 
                 f"the strategy is {strategy.value} and only {needed} uses it, write strategy: "
                 f"{needed} or remove it",
             )
+
+
+def _check_waits(route: EffectiveSection, diagnostics: Diagnostics) -> None:
+    """Warn of waits before a retry that are not shorter than the whole request may take."""
+    timeout, attempts = route.scalar("timeout"), route.scalar("retry.attempts")
+    if timeout is None or timeout.value is None or attempts is None or attempts.value == 1:
+        return
+    for key in _WAITS:
+        wait = route.scalar(key)
+        if wait is None or not route.writer(key) or not _is_too_long(route, key, timeout.value):
+            continue
+        shorter = rounded_down(timeout.value / (2 * attempts.value))
+        name = key.rpartition(".")[2]
+        instead = f"write {name}: {format_duration(shorter)} (say) or a longer timeout"
+        if not shorter or wait.written.references or timeout.written.references:
+            instead = f"write a shorter {name} or a longer timeout"
+        diagnostics.warn(
+            wait,
+            f"a wait of {wait.written.bare} cannot fit into timeout {timeout.written.bare}"
+            f"{route.named(key, 'timeout')}, {_effect_of(route, key, timeout.value)}, {instead}",
+        )
+
+
+def _is_too_long(route: EffectiveSection, key: str, timeout: float) -> bool:
+    """Return whether a wait is not below *timeout*; one that is wrong anyway is not."""
+    wait, longest = route.scalar(key), route.scalar("retry.backoff.max")
+    if wait is None or longest is None:
+        return False
+    # The longest hint may be as long as the request may take: it is an upper bound only.
+    return bool(timeout <= wait.value <= longest.value if key == _BASE else wait.value > timeout)
+
+
+def _effect_of(route: EffectiveSection, key: str, timeout: float) -> str:
+    """Return what becomes of retries whose wait is not below *timeout*."""
+    if key != _BASE:
+        return "so no retry waits for that long"
+    base, jitter = route.scalar(_BASE), route.scalar("retry.backoff.jitter")
+    if base is None or jitter is None or jitter.value is JitterStrategy.FULL:
+        return "so few retries can follow"
+    if isinstance(jitter.value, JitterStrategy):
+        least = base.value / 2 if jitter.value is JitterStrategy.EQUAL else base.value
+    else:
+        least = base.value * (1 - jitter.value)
+    return "so no retry can follow" if least >= timeout else "so few retries can follow"
+
+
+def check_repeats(
+    route: EffectiveSection, match: Match, file: TypedMapping, name: str, diagnostics: Diagnostics
+) -> None:
+    """Warn of retries on a route with idempotency where nothing makes a repetition safe.
+
+    The upstream called *name* honours no keys. Not where the author has said so, or has said by
+    which statuses it refuses work, or how a POST is to be treated.
+    """
+    upstreams = file.mapping("upstreams")
+    upstream = upstreams.mapping(name) if upstreams else None
+    entry, attempts = route.entry("retry"), route.scalar("retry.attempts")
+    unsafe = route.scalar("retry.unsafe")
+    if route.typed.mapping("idempotency") is None or route.typed.mapping("retry") is None:
+        return
+    if upstream is None or entry is None or unsafe is None or attempts is None:
+        return
+    has_said = not {"honours_key", "refused"}.isdisjoint(upstream.entries.keys() | upstream.broken)
+    if has_said or attempts.value == 1 or route.writer("retry.unsafe"):
+        return
+    # Retries of defaults or a policy are meant for other routes as well.
+    if route.writer("retry") != route.path or not match.methods:
+        return
+    if not REPEATABLE_METHODS.isdisjoint(match.methods):
+        return
+    listed = route.values("retry.on")
+    spelled_out = [*(BUILT_IN if "default" in listed else ()), *listed]
+    refused = frozenset(USUAL_REFUSALS)
+    lost = [outcome for outcome in spelled_out if _may_have_run(outcome, refused)]
+    if lost:
+        diagnostics.warn(
+            key_of(entry),
+            f"a {match.methods[0]} is not sent again after {_joined(dict.fromkeys(lost))}, because "
+            f"it may have run, write honours_key: true in upstreams.{name} if it runs a request "
+            f"with the same key once, or honours_key: false if it does not",
+        )
 
 
 def _joined(outcomes: Iterable[str | int]) -> str:

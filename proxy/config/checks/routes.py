@@ -6,9 +6,10 @@ several the later) < the route itself.
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from proxy.config.diagnostics.diagnostics import Diagnostics, InvalidValue
-from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.nearest import meant, nearest
 from proxy.config.diagnostics.position import Place
 from proxy.config.read.effective import EffectiveSection
 from proxy.config.read.typed_tree import (
@@ -21,7 +22,7 @@ from proxy.config.read.typed_tree import (
 )
 from proxy.config.source.nodes import Entry, Scalar
 from proxy.config.values.base import Name
-from proxy.config.values.paths import below
+from proxy.config.values.paths import KNOWN_METHODS, below
 from proxy.policy.routing.match import covers
 from proxy.policy.routing.paths import ANY_PATH, PathIndex
 from proxy.policy.settings import Match
@@ -142,20 +143,53 @@ def check_order(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
         frozenset(),
     )
     for number, later in enumerate(drafts):
-        # Compare only routes that match the beginning of the path: there may be thousands.
-        beginning = later.match.paths[0].removesuffix(ANY_PATH)
-        for candidate in index.candidates(beginning) if "match" in later.written.entries else ():
-            earlier = drafts[candidate]
-            if candidate < number and covers(earlier.match, later.match):
-                diagnostics.warn(
-                    later.written,
-                    f"never reached, {earlier.path} (line {earlier.line}) matches first, move it "
-                    f"above line {earlier.line}",
-                )
-                break
+        if "match" in later.written.entries:
+            earlier = _reached_before(later.match, drafts[:number], index)
+            if earlier:
+                diagnostics.warn(later.written, _never_reached(later, earlier))
     if all(draft.has_whole_match for draft in drafts):
         for draft in drafts:
             _check_final_star(draft, index, diagnostics)
+
+
+def _reached_before(later: Match, drafts: list[DraftRoute], index: PathIndex) -> list[DraftRoute]:
+    """Return the routes before, one or several, that take every request that *later* would take.
+
+    Several take them between them if each of its paths, with each of its methods and hosts, is
+    taken by one of them. Empty if some request may get to *later*.
+    """
+    found: dict[int, DraftRoute] = {}
+    for path in later.paths:
+        # Compare only routes that match the beginning of the path: there may be thousands.
+        candidates = [
+            number
+            for number in index.candidates(path.removesuffix(ANY_PATH))
+            if number < len(drafts)
+        ]
+        for method, host in product(later.methods or (None,), later.hosts or (None,)):
+            part = replace(
+                later,
+                paths=(path,),
+                methods=() if method is None else (method,),
+                hosts=() if host is None else (host,),
+            )
+            first = next((n for n in candidates if covers(drafts[n].match, part)), None)
+            if first is None:
+                return []
+            found[first] = drafts[first]
+    whole = next((draft for draft in found.values() if covers(draft.match, later)), None)
+    return [found[number] for number in sorted(found)] if whole is None else [whole]
+
+
+def _never_reached(later: DraftRoute, earlier: list[DraftRoute]) -> str:
+    *others, last = [f"{draft.path} (line {draft.line})" for draft in earlier]
+    if others:
+        named = f"{', '.join(others)} and {last}"
+        above = f"move it above line {earlier[0].line}"
+        return f"never reached, {named} match first between them, {above}, or remove it"
+    if covers(later.match, earlier[0].match):
+        return f"never reached, {last} matches the same requests, remove one of them"
+    return f"never reached, {last} matches first, move it above line {earlier[0].line}"
 
 
 def check_methods(
@@ -180,6 +214,18 @@ def check_methods(
             f"the route matches {_listed(match.methods)} only and {key} {does} {_listed(methods)}, "
             f"remove it or {instead}",
         )
+
+
+def check_method_names(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:
+    """Warn of a method that is nearly one of HTTP's own: others are allowed, and rare."""
+    for draft in drafts:
+        match = draft.written.mapping("match")
+        for item in match.scalars("methods") if match else ():
+            near = "" if item.value in KNOWN_METHODS else meant(item.value, KNOWN_METHODS)
+            if near and not item.written.references:
+                diagnostics.warn(
+                    item, f"{item.written.bare} is no method of HTTP, did you mean {near}?"
+                )
 
 
 def check_prefixes(drafts: list[DraftRoute], diagnostics: Diagnostics) -> None:

@@ -1,6 +1,22 @@
 """Spelling suggestions: the known word nearest to an unknown one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+
+def meant(word: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
+    """Return the member of a closed set that *word* probably stands for; empty if none is near.
+
+    *synonyms* are the words of other products, each with one or more of *known* to write for it. A
+    word that is nearly one of those stands for the same.
+    """
+    ours = {name.lower(): name for name in known}
+    theirs = {} if synonyms is None else synonyms
+    folded = word.lower()
+    exact = theirs.get(word) or ours.get(folded) or theirs.get(folded)
+    if exact or any(map(str.isdigit, word)):  # 500-504 is not meant as 500-599
+        return exact or ""
+    near = nearest(folded, ours) or nearest(folded, theirs)
+    return ours.get(near) or theirs.get(near, "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ Durations are written ``1m30s``, sizes ``64KiB``.
 import re
 from fractions import Fraction
 
+from proxy.config.diagnostics.nearest import nearest
 from proxy.http.durations import NUMBER_PATTERN, SECONDS
 
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
@@ -60,7 +61,8 @@ def duration_with_other_unit(text: str) -> tuple[str, str] | None:
     if found is None:
         return None
     number, unit = found.groups()
-    factor = SECONDS.get(unit.lower()) or _OTHER_TIMES.get(unit.lower())
+    known = SECONDS | _OTHER_TIMES
+    factor = known.get(unit.lower()) or known.get(nearest(unit.lower(), known))
     if factor is None:
         return unit, ""
     # Weeks become days: 2w is 14d rather than anything with hours.

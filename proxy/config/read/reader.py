@@ -4,6 +4,7 @@ Each method reads one shape: a scalar, a list, a table (any names, values of one
 or a section (a fixed set of keys). None stands for what could not be read.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -72,7 +73,7 @@ class Reader:
             try:
                 return TypedScalar(path, value_type, node, value_type.read(node))
             except InvalidValue as error:
-                text = str(error)
+                text = _with_meant_word(str(error), node, value_type)
                 # The text of any other error may quote the value, which may be a secret.
                 if node.references and not isinstance(error, InvalidSecret):
                     text = f"{node.shown} is no {value_type.noun}, write {value_type.example} (say)"
@@ -99,7 +100,12 @@ class Reader:
 
     def _table(self, node: Node, shape: TableOf, path: str) -> TypedMapping | None:
         if not isinstance(node, Mapping):
-            self._fault(node, path, "names with values belong here, write them as a mapping")
+            self._fault(
+                node,
+                path,
+                "names with values belong here, write them as a mapping: "
+                f"{{{shape.names.example}: …}}",
+            )
             return None
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
@@ -126,7 +132,8 @@ class Reader:
 
     def _section(self, node: Node, section: Section, path: str) -> TypedMapping:
         if not isinstance(node, Mapping):
-            self._fault(node, path, f"keys belong here, write {_keys_of(section)}")
+            instead = _as_key(node, section) or _keys_of(section)
+            self._fault(node, path, f"keys belong here, write {instead}")
             return TypedMapping(path, node.position, {}, section, frozenset(section.keys))
         self._report_repeated(node, path)
         entries: dict[str, Entry[TypedNode]] = {}
@@ -199,6 +206,14 @@ class Reader:
         return entry.key == "<<"
 
 
+def _with_meant_word(text: str, node: Scalar, value_type: ValueType[Any]) -> str:
+    """Return the message *text*, or one with the word that was probably meant."""
+    near = value_type.meant(node.text)
+    if not near or f"mean {near}" in text or f"write {near}" in text:
+        return text
+    return value_type.wrong_type(node, near).replace(f"write {near}", f"did you mean {near}?")
+
+
 def _key_path(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
@@ -212,6 +227,19 @@ def _item_path(path: str, index: int, item: Node) -> str:
         except InvalidValue:
             pass
     return f"{path}[{index}]"
+
+
+def _as_key(node: Node, section: Section) -> str:
+    """Return the section with *node* as the value of the only key that can have it; or nothing."""
+    if not isinstance(node, Scalar) or node.references or node.type != "str":
+        return ""
+    able = []
+    for name, key in section.keys.items():
+        if isinstance(key.shape, ValueType) and not key.shape.is_hidden:
+            with suppress(InvalidValue):
+                key.shape.read(node)
+                able.append(name)
+    return f"{{{able[0]}: {node.bare}}}" if len(able) == 1 else ""
 
 
 def _keys_of(section: Section) -> str:

@@ -1,5 +1,7 @@
 """Secrets: a warning where the file has one in clear text, masks in the effective configuration."""
 
+from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 from proxy.config.diagnostics.diagnostics import Diagnostics
@@ -30,8 +32,44 @@ def shown(node: TypedNode, key: str) -> object:
         return False if node.is_off else effective(node)
     if isinstance(node, TypedList):
         return [shown(item, key) for item in node.items]
-    is_hidden = node.written.references or _is_secret(key, node)
-    return (node.value_type.masked if is_hidden else node.value_type.write)(node.value)
+    return (node.value_type.masked if _is_hidden(key, node) else node.value_type.write)(node.value)
+
+
+def hidden_values(mapping: TypedMapping) -> dict[tuple[str, ...], bytes]:
+    """Return a digest of each value that :func:`effective` masks, by its path.
+
+    A route's path has its name, and a list is one value.
+    """
+    return dict(_hidden_below((), mapping))
+
+
+def _hidden_below(
+    path: tuple[str, ...], mapping: TypedMapping
+) -> Iterator[tuple[tuple[str, ...], bytes]]:
+    for entry in mapping.entries.values():
+        at, node = (*path, entry.key), entry.node
+        if isinstance(node, TypedMapping):
+            yield from _hidden_below(at, node)
+        elif at == ("routes",) and isinstance(node, TypedList):
+            for route in node.items:
+                if isinstance(route, TypedMapping) and (name := route.scalar("name")):
+                    yield from _hidden_below((*at, str(name.value)), route)
+        elif texts := [scalar.written.text for scalar in _hidden_in(entry.key, node)]:
+            yield at, blake2b("\0".join(texts).encode(errors="surrogatepass")).digest()
+
+
+def _hidden_in(key: str, node: TypedNode) -> Iterator[TypedScalar]:
+    if isinstance(node, TypedScalar):
+        if _is_hidden(key, node):
+            yield node
+        return
+    within = node.items if isinstance(node, TypedList) else ()
+    for item in within:
+        yield from _hidden_in(key, item)
+
+
+def _is_hidden(key: str, scalar: TypedScalar) -> bool:
+    return bool(scalar.written.references) or _is_secret(key, scalar)
 
 
 def _is_secret(key: str, scalar: TypedScalar) -> bool:

@@ -4,10 +4,11 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.diagnostics.nearest import nearest
-from proxy.config.diagnostics.other_products import SYNONYMS
+from proxy.config.diagnostics.nearest import meant, nearest
+from proxy.config.diagnostics.other_products import SYNONYMS, by_other_word
 from proxy.config.schema.file import FILE
-from proxy.config.schema.route import HEADERS
+from proxy.config.schema.listen import LISTEN
+from proxy.config.schema.route import HEADER_EDITS, HEADERS
 from proxy.config.schema.section import Section, sections
 from proxy.config.schema.store import STORE
 from proxy.config.source.nodes import Entry, Node, Scalar
@@ -15,6 +16,12 @@ from proxy.config.values.addresses import UpstreamUrl
 from proxy.config.values.base import Integer
 from proxy.config.values.paths import below
 from proxy.http.durations import parse_duration
+
+_EDITS = by_other_word({"set": "add append insert", "remove": "delete drop unset hide"})
+"""What other products call the changes of header fields."""
+
+_IN_SEVERAL_PLACES = {"tls": "listen, an upstream or store"}
+"""Where a key can be meant that several sections have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ def unknown_key(entry: Entry[Node], section: Section) -> KeySuggestion:
     for ours in SYNONYMS.get(key, ()):
         outermost = ours.partition(".")[0]
         if outermost in known:
-            return KeySuggestion(f"write {_rewritten(ours, entry.node)}", outermost)
+            return KeySuggestion(f"write {_rewritten(ours, entry)}", outermost)
     # `store` is two letters from `scope`, but is a key of its own, in the wrong section.
     near = "" if key == "store" else nearest(key, known)
     if near:
@@ -54,21 +61,27 @@ def _where_it_belongs(entry: Entry[Node], section: Section) -> str:
     if key == "store":
         return f"write store: {_store_of(entry.node)} at the top of the file"
     if section is HEADERS:
-        return f"write headers: {{request: {{set: {{{key}: …}}}}}}"
+        edit = meant(key, HEADER_EDITS.keys, _EDITS)
+        one = f"{edit}: …" if edit else f"set: {{{key}: …}}"
+        also = ", or response for the way back" if edit else ""
+        return f"write headers: {{request: {{{one}}}}}{also}"
+    if section is LISTEN and key == "host":
+        return "write address: HOST:PORT"
     # Sections below this one come first: they are the nearer explanation.
     others = [*sections(section), *sections(FILE)]
-    for other in others:
-        if key in other.keys:
-            return f"it belongs to {other.belongs_to}, write it there"
-    for ours in SYNONYMS.get(key, ()):
+    if section is FILE and key in _IN_SEVERAL_PLACES:
+        return f"it belongs to {_IN_SEVERAL_PLACES[key]}, write it there"
+    for ours in (key, *SYNONYMS.get(key, ())):
         for other in others:
             if ours in other.keys:
-                return f"it is called {ours} and belongs to {other.belongs_to}, write it there"
+                called = "" if ours == key else f"is called {ours} and "
+                return f"it {called}belongs to {other.belongs_to}, write it there"
     return f"write one of {', '.join(section.keys)}"
 
 
-def _rewritten(ours: str, node: Node) -> str:
+def _rewritten(ours: str, entry: Entry[Node]) -> str:
     """Return our key, with the value that was written if it is certainly no secret."""
+    node = entry.node
     value = node.text if isinstance(node, Scalar) else ""
     *outer, key = ours.split(".")
     if key == "urls":
@@ -77,11 +90,10 @@ def _rewritten(ours: str, node: Node) -> str:
         except InvalidValue:
             value = "https://…"
         return f"urls: [{value}]"
-    if key in {"match", "path"}:
-        return f"{key}: {below(value) if value.startswith('/') else '/prefix/**'}"
+    if key in {"match", "path", "address"}:
+        return f"{key}: {_place_for(key, value)}"
     if key == "attempts":
-        text = f"attempts: {_attempts_for(node)}"
-        return f"{_within(outer, text)} (attempts counts the first call)"
+        return _attempts_for(entry, outer)
     number = value if re.fullmatch("[1-9][0-9]{0,8}", value) else ""
     if key == "rate" or (key == "throttle" and number):
         calls = number or "100"
@@ -92,18 +104,31 @@ def _rewritten(ours: str, node: Node) -> str:
     return _within(outer, f"{key}: …") if outer else key
 
 
+def _place_for(key: str, value: str) -> str:
+    """Return what to write for a path, or for an address to listen on, for which *value* stood."""
+    if key == "address":
+        port = value if re.fullmatch("[0-9]{1,5}", value) else "8080"
+        return f"127.0.0.1:{port}, or 0.0.0.0:{port} to be reachable from outside"
+    return below(value) if value.startswith("/") else "/prefix/**"
+
+
 def _store_of(node: Node) -> str:
     """Return a store as it was written, if it is certainly no secret."""
     written = node.text if isinstance(node, Scalar) else ""
     return written if re.fullmatch(r"memory|sqlite:[^@]+", written) else "redis://…"
 
 
-def _attempts_for(retries: Node) -> str:
-    """Return the number of attempts that corresponds to a number of retries."""
+def _attempts_for(entry: Entry[Node], outer: list[str]) -> str:
+    """Return the number of attempts for a number of retries, or of attempts at most."""
+    node, counts_first = entry.node, entry.key.lower() in {"max_attempts", "maxattempts"}
     try:
-        return str(Integer(0, 99).read(retries) + 1) if isinstance(retries, Scalar) else "N+1"
+        number = Integer(0, 99).read(node) if isinstance(node, Scalar) else None
     except InvalidValue:
-        return "N+1"
+        number = None
+    if counts_first:
+        return _within(outer, f"attempts: {number or 'N'}")
+    text = f"attempts: {'N+1' if number is None else number + 1}"
+    return f"{_within(outer, text)} (attempts counts the first call)"
 
 
 def _within(keys: list[str], text: str) -> str:

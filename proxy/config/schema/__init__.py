@@ -19,16 +19,3 @@ from proxy.config.schema.section import (
     TableOf,
     sections,
 )
-
-__all__ = [
-    "FILE",
-    "FROM_FIELD",
-    "NO_FIELD",
-    "REQUIRED",
-    "Key",
-    "ListOf",
-    "Section",
-    "Shape",
-    "TableOf",
-    "sections",
-]

@@ -4,8 +4,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import nearest
 from proxy.config.diagnostics.other_products import OFF, ON
 from proxy.config.source.nodes import Entry, Mapping, Node, Scalar, Sequence
+from proxy.config.values.paths import instead_of_rule
 
 
 class Shorthand(ABC):
@@ -81,6 +83,12 @@ class Switchable(Shorthand):
             raise InvalidValue(
                 f"{node.shown} is neither true nor false, write true to switch it on"
             )
+        word = node.text.lower()
+        if word in {"true", "false"}:
+            raise InvalidValue(f"{node.shown} is text here, write {word} without quotes")
+        near = nearest(word, ("true", "false"))
+        if near:
+            raise InvalidValue(f"{node.shown} is neither true nor false, did you mean {near}?")
         return node
 
 
@@ -92,6 +100,9 @@ class MethodAndPath(Shorthand):
             raise InvalidValue("a list stands where a path belongs, write match: {path: [/a, /b]}")
         if not isinstance(node, Scalar) or node.type == "null":
             return node
+        rule = instead_of_rule(node.text)
+        if rule:
+            raise InvalidValue(f"{node.shown} is no path, write {rule}")
         words = [replace(node, text=word, plain=False) for word in node.text.split()]
         if len(words) == 1:
             return _implied(node, {"path": Sequence(node.position, tuple(words), implied=True)})

@@ -46,6 +46,10 @@ _TWO_KEYS = re.compile(r"(\b(?:key|scope):[ ]+(?:header|query)):(?=[\s,}]|$)")
 _MENDED_COLON = "\ue000"
 
 
+_BARE_ADDRESS = re.compile(r":\s+(\[[0-9A-Fa-f:.]*\]:[0-9]{1,5})\s*$")
+_KEY_LINE = re.compile(r"(?P<indent> *(?:- +)*)[^\s#:][^:]*:(?:\s+(?P<value>[^#\s].*)?)?$")
+
+
 class _Unreadable(Exception):
     """The file cannot be parsed beyond this position."""
 
@@ -144,13 +148,44 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
             Position(source, mark.line + 1, mark.column),
             'within {} and [] a value with ${…} needs quotes, write "${…}"',
         )
+    address = _BARE_ADDRESS.search(line)
+    if address is not None:
+        return _Unreadable(
+            Position(source, mark.line + 1, address.start(1) + 1),
+            f'an address in brackets needs quotes, write "{address[1]}"',
+        )
     problem = error.problem or ""
     suggestion = next(
         (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
     )
+    if "mapping values are not allowed" in problem or suggestion == _SYNTAX_FALLBACK:
+        above = _key_above(lines, mark.line)
+        if above is not None:
+            return _Unreadable(
+                Position(source, mark.line + 1, len(line) - len(line.lstrip()) + 1),
+                f"this line is indented further than line {above[0] + 1}, whose key has a value "
+                f"already, begin it with {above[1]} spaces to stand beside that key",
+            )
     if "end of stream" in problem and error.context_mark is not None:
         mark = error.context_mark  # the quote that was opened, not the end of the file
     return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
+
+
+def _key_above(lines: list[str], number: int) -> tuple[int, int] | None:
+    """Return the line, and the column, of the key that the line *number* should stand beside.
+
+    None unless that line is a key, indented further than the key with a value before it.
+    """
+    here = _KEY_LINE.match(lines[number]) if number < len(lines) else None
+    for before in range(number - 1, -1, -1):
+        if not lines[before].strip() or lines[before].lstrip().startswith("#"):
+            continue
+        above = _KEY_LINE.match(lines[before])
+        if here is None or above is None or not above["value"]:
+            return None
+        column = len(above["indent"])
+        return (before, column) if len(here["indent"]) > column else None
+    return None
 
 
 class _Composer:

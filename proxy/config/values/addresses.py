@@ -11,9 +11,12 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+from types import MappingProxyType
 from typing import ClassVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import meant
+from proxy.config.diagnostics.other_products import OFF
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import ValueType, either, string_schema
 from proxy.config.values.paths import check_segments
@@ -60,6 +63,11 @@ class ListenAddress(ValueType[Listen]):
             )
         if _is_ipv6(text):
             raise InvalidValue(f"{scalar.shown} has no port, write [{text}]:{self.suggested_port}")
+        scheme, _, path = text.partition(":")
+        if "/" in path and meant(scheme, ("unix",)):
+            raise InvalidValue(f"{scalar.shown} is no address to listen on, write unix:{path}")
+        if text.startswith(("/", "./")):
+            raise InvalidValue(f"{scalar.shown} is a path, write unix:{text}")
         host, colon, port = text.rpartition(":")
         if not colon:
             raise InvalidValue(f"{scalar.shown} has no port, write {text}:{self.suggested_port}")
@@ -86,6 +94,8 @@ class AdminAddress(ValueType[Listen | None]):
     noun = "address to listen on"
     example = "127.0.0.1:9901"
     expects = f"an address with its port ({example}), or false for no admin listener"
+    words = ("false",)
+    synonyms = MappingProxyType(dict.fromkeys(OFF, "false"))
     examples = (example, False)
     schema = either({"enum": [False]}, "an address", ListenAddress.schema)
 
@@ -106,6 +116,7 @@ class TrustedPeer(ValueType[IPv4Network | IPv6Network | str]):
     noun = "network"
     example = "10.0.0.0/8"
     expects = f"a network ({example}), an address (10.1.2.3), or unix"
+    words = ("unix",)
     schema = string_schema(r"^(unix|[0-9a-fA-F.:]+(/[0-9]{1,3})?)$")
 
     def read(self, scalar: Scalar) -> IPv4Network | IPv6Network | str:
@@ -149,7 +160,11 @@ class UpstreamUrl(ValueType[Origin]):
             )
         scheme, separator, rest = text.partition("://")
         if not separator:
-            if not re.match(r"[A-Za-z0-9\[]", text) or text.startswith("unix:"):
+            if text.startswith("unix:"):
+                raise InvalidValue(
+                    f"an upstream on a unix socket is not supported, write {self.example} (say)"
+                )
+            if not re.match(r"[A-Za-z0-9\[]", text):
                 raise InvalidValue(f"{scalar.shown} is no URL, write {self.example} (say)")
             raise InvalidValue(
                 f"{scalar.shown} has no scheme, write http://{text} or https://{text}"

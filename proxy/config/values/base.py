@@ -4,11 +4,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.diagnostics.nearest import nearest
-from proxy.config.diagnostics.other_products import by_other_word
+from proxy.config.diagnostics.nearest import meant
+from proxy.config.diagnostics.other_products import OFF, ON, by_other_word
 from proxy.config.source.nodes import Mapping as MappingNode, Scalar
 
 JsonSchema = dict[str, Any]
@@ -43,6 +44,20 @@ class ValueType(ABC, Generic[ValueT]):
     """Whether None is a value of this type, which is written ``none``, ``auto`` or the like."""
     is_hidden: bool = False
     """Whether nothing may be shown of a value that came from ``${…}``: it may be a secret."""
+    synonyms: Mapping[str, str] = MappingProxyType({})
+    """Words of other products, and what to write for each."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that can be written as they are.
+
+        A value that is nearly one of them is a typing error: the reader says so for every type.
+        """
+        return ()
+
+    def meant(self, text: str) -> str:
+        """Return what *text*, which is no value of this type, probably stands for; or nothing."""
+        return meant(text, self.words, self.synonyms)
 
     @abstractmethod
     def read(self, scalar: Scalar) -> ValueT:
@@ -152,6 +167,7 @@ class Integer(ValueType[int]):
     """The message for 0 where that is too little: what it would mean, and what to write."""
     noun = "whole number in range"
     example = "64"
+    examples = ()
 
     def read(self, scalar: Scalar) -> int:
         if not re.fullmatch(r"[-+]?[0-9]{1,18}", scalar.text):
@@ -171,10 +187,6 @@ class Integer(ValueType[int]):
     def expects(self) -> str:
         return f"a {self.noun.removesuffix(' in range')} from {self.least} to {self.most}"
 
-    @property
-    def examples(self) -> tuple[()]:
-        return ()
-
     def accepted(self) -> JsonSchema:
         return or_reference({"type": "integer", "minimum": self.least, "maximum": self.most})
 
@@ -187,6 +199,10 @@ class CountOrWord(ValueType[int | None]):
     number: Integer
     reason: str
     """When to write the word, for messages: ``or none for no limit``."""
+
+    @property
+    def words(self) -> tuple[str]:
+        return (self.word,)
 
     def read(self, scalar: Scalar) -> int | None:
         if scalar.text == self.word:
@@ -220,6 +236,7 @@ class Number(ValueType[float]):
     """Whether *least* itself is excluded."""
     noun = "number in range"
     example = "0.5"
+    examples = ()
 
     def read(self, scalar: Scalar) -> float:
         if not re.fullmatch(_DECIMAL, scalar.text):
@@ -246,10 +263,6 @@ class Number(ValueType[float]):
             return f"above {self.least} and up to {self.most}"
         return f"from {self.least} to {self.most}"
 
-    @property
-    def examples(self) -> tuple[()]:
-        return ()
-
     def accepted(self) -> JsonSchema:
         least = "exclusiveMinimum" if self.above else "minimum"
         return or_reference({"type": "number", least: self.least, "maximum": self.most})
@@ -261,16 +274,20 @@ class Switch(ValueType[bool]):
     noun = "switch"
     example = "true"
     expects = "true or false"
+    examples = (True, False)
     schema = or_reference({"type": "boolean"})
+    words = ("true", "false")
+    synonyms = MappingProxyType(dict.fromkeys(ON, "true") | dict.fromkeys(OFF, "false"))
 
     def read(self, scalar: Scalar) -> bool:
         if scalar.type != "bool":
-            raise InvalidValue(f"{scalar.shown} is neither true nor false, write one of them")
+            ours = self.meant(scalar.text)
+            is_quoted = scalar.text in self.words
+            hint = f"did you mean {ours}?" if ours else "write one of them"
+            if is_quoted or scalar.text.lower() in self.synonyms:
+                hint = f"write {ours}" + (" without quotes" if is_quoted else "")
+            raise InvalidValue(f"{scalar.shown} is neither true nor false, {hint}")
         return scalar.text[0] in "tT"
-
-    @property
-    def examples(self) -> tuple[bool, ...]:
-        return (True, False)
 
 
 class Choice(ValueType[WordT]):
@@ -280,30 +297,33 @@ class Choice(ValueType[WordT]):
     """
 
     noun = "word that can stand here"
+    examples = ()  # an editor lists the words
 
     def __init__(self, *words: WordT, synonyms: Mapping[str, str] | None = None) -> None:
-        self.words = words
+        self._members = words
         self.example = str(words[0])
-        self._synonyms = by_other_word(synonyms or {})
+        self.synonyms = by_other_word(synonyms or {})
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(map(str, self._members))
 
     def read(self, scalar: Scalar) -> WordT:
-        found = next((word for word in self.words if word == scalar.text), None)
+        found = next((word for word in self._members if word == scalar.text), None)
         if found is None:
-            ours, near = self._synonyms.get(scalar.text), nearest(scalar.text, self.words)
-            hint = f"did you mean {near}?" if near else f"write {ours or 'one of them'}"
+            ours = self.meant(scalar.text)
+            hint = f"did you mean {ours}?" if ours else "write one of them"
+            if scalar.text in self.synonyms:
+                hint = f"write {ours}"
             raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
         return found
 
     @property
     def expects(self) -> str:
-        return alternatives(str(word) for word in self.words)
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        return ()  # an editor lists the words
+        return alternatives(self.words)
 
     def accepted(self) -> JsonSchema:
-        return or_reference({"enum": [str(word) for word in self.words]})
+        return or_reference({"enum": [*self.words]})
 
 
 class PatternText(ValueType[str]):

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.nearest import meant
 from proxy.config.source.nodes import Mapping, Scalar
 from proxy.config.values.base import (
     Choice,
@@ -125,6 +126,7 @@ class KeyedMethod(ValueType[str]):
     example = "POST"
     expects = alternatives(_METHODS)
     examples = ()
+    words = _METHODS
     schema = or_reference({"enum": list(_METHODS)})
 
     def read(self, scalar: Scalar) -> str:
@@ -213,6 +215,8 @@ def _instead_of_scope(text: str) -> str:
     source, _, name = text.partition(":")
     if SOURCE_SYNONYMS.get(source.lower()) == "header" and name.strip():
         return f"write header:{name.strip()}"
+    if name.strip() and meant(source, ("header",)):
+        return f"did you mean header:{name.strip()}?"
     looks_like_one = "-" in text or text[:1].isupper() or text in {"authorization", "cookie"}
     if looks_like_one and HEADER_NAME.fullmatch(text) and text.lower() not in CLIENT_IP_SYNONYMS:
         return f"write header:{text}"

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import Integer, JsonSchema, ValueType, either, merged, string_schema
 from proxy.policy.settings import (
@@ -42,22 +42,23 @@ _FOR_DEAD_LETTERS = {
 }
 """What to write for these outcomes in the list of dead letters."""
 
-_SYNONYMS = {
-    "connect-failure": "connect",
-    "conn-failure": "connect",
-    "empty-response": "reset",
-    "reset-before-request": "reset",
-    "response-timeout": "timeout",
-    "junk-response": "protocol",
-    "invalid_header": "protocol",
-    "refused-stream": "refused",
-    "error": "connect, reset",
-    "gateway-error": "502, 503, 504",
-    "retriable-4xx": "409",
-    "all-retryable-errors": "default",
-    "500-599": "5xx",
-    "400-499": "4xx",
-}
+_SYNONYMS = by_other_word(
+    {
+        "connect": "connect-failure conn-failure connection connection-error connection_error "
+        "connect_error connection-failure unreachable dns ECONNREFUSED",
+        "reset": "empty-response reset-before-request disconnect disconnected ECONNRESET",
+        "timeout": "response-timeout timed_out timedout deadline-exceeded ETIMEDOUT",
+        "protocol": "junk-response invalid_header",
+        "refused": "refused-stream",
+        "connect, reset": "error network-error network_error",
+        "502, 503, 504": "gateway-error",
+        "409": "retriable-4xx",
+        "default": "all-retryable-errors all any retriable-status-codes",
+        "5xx": "500-599 server-error server_error",
+        "4xx": "400-499",
+        "429": "rate-limited ratelimited rate_limited too-many-requests",
+    }
+)
 """Words of other products → ours."""
 
 # With these statuses an upstream says that it can never do this: a retry would get the same.
@@ -113,6 +114,8 @@ class OutcomeName(ValueType[str | int]):
     """Words that only this list accepts."""
     noun = "outcome"
     example = "503"
+    examples = (503,)
+    synonyms = _SYNONYMS
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -143,14 +146,14 @@ class OutcomeName(ValueType[str | int]):
 
     def _instead_of(self, text: str) -> str:
         status = re.fullmatch(r"(?:http_)?([45](?:[0-9]{2}|xx))", text.lower())
-        ours = status[1] if status else _SYNONYMS.get(text)
+        ours = status[1] if status else self.synonyms.get(text)
         if ours:
             return f"write {ours}"
         if re.fullmatch(r"[0-9]xx\+hint", text):
             return "write a single status with a hint: 503+hint (say)"
         if re.fullmatch(r"[0-9]{3}-[0-9]{3}", text):
             return "write each status as an item, or a class such as 5xx"
-        near = nearest(text, self.words)
+        near = self.meant(text)
         if near:
             return f"did you mean {near}?"
         return f"write some of {', '.join(self.words)}, 503, 5xx, 403+hint"
@@ -159,10 +162,6 @@ class OutcomeName(ValueType[str | int]):
     def expects(self) -> str:
         words = ", ".join(self.words)
         return f"a status from 400 to 599, 4xx, 5xx, 403+hint (say), or one of {words}"
-
-    @property
-    def examples(self) -> tuple[object, ...]:
-        return (503,)
 
     def accepted(self) -> JsonSchema:
         status = {"type": "integer", "minimum": 400, "maximum": 599}

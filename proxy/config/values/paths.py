@@ -3,6 +3,7 @@
 import re
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import ValueType, string_schema
 
@@ -12,10 +13,15 @@ _DOT_SEGMENT = re.compile(r"(?:\.|%2[eE]){1,2}")
 _METHOD = re.compile(r"[A-Z0-9!#$%&'*+.^_`|~-]{1,32}")
 _HOST = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 
+KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY")
+"""The methods of HTTP that are forwarded; any other name may be one, too."""
+
 _REGEX_SIGNS = re.compile(r"[\^|\\\[\]?]|\.[*+]|\)[*+?$]?$|\$$|\(.*\)")
 _ALTERNATIVES = re.compile(
     r"\^?(?P<before>/[\w/.-]*)\((?:\?:)?(?P<words>[\w.-]+(?:\|[\w.-]+)+)\)\$?"
 )
+_RULE = re.compile(r"\b(Host|PathPrefix|Path)\([`'\"]([\w./*-]+)[`'\"]\)")
+_LOCATION = re.compile(r"(?P<sign>=|\^~)\s+(?P<path>/[\w./-]*)")
 _PREFIX_RULE = re.compile(r"Path(?:Prefix)?\([`'\"](?P<path>/[^`'\"]*)[`'\"]\)")
 
 
@@ -143,6 +149,8 @@ class Protocol(ValueType[str]):
     noun = "protocol"
     example = "websocket"
     expects = "websocket"
+    words = ("websocket",)
+    synonyms = by_other_word({"websocket": "ws wss websockets"})
     schema = string_schema(r"^[wW]eb[sS]ocket$")
 
     def read(self, scalar: Scalar) -> str:
@@ -153,6 +161,19 @@ class Protocol(ValueType[str]):
         if text != "websocket":
             raise InvalidValue(f"{scalar.shown} cannot be tunnelled, write {self.example}")
         return text
+
+
+def instead_of_rule(text: str) -> str:
+    """Return the match to write for a rule of Traefik or a location of nginx; or nothing."""
+    location = _LOCATION.fullmatch(text)
+    if location:
+        path = location["path"]
+        return path if location["sign"] == "=" else below(path)
+    parts = dict(_RULE.findall(text))
+    if "Host" not in parts:
+        return ""
+    path = below(parts["PathPrefix"]) if "PathPrefix" in parts else parts.get("Path")
+    return f"{{host: {parts['Host']}, path: {path}}}" if path else f"{{host: {parts['Host']}}}"
 
 
 def below(path: str) -> str:

@@ -1,7 +1,9 @@
 """Value types of durations, sizes and byte rates: a number and a unit, or ``none`` (no limit)."""
 
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
 from proxy.config.diagnostics.units import (
@@ -18,13 +20,49 @@ from proxy.http.durations import DURATION_PATTERN, SECONDS, parse_duration
 
 _LONGEST = 365 * 86400.0
 _LARGEST = 1024**4
+_MANY_DIGITS = 4
+"""The length of a number without a unit that is rather milliseconds than seconds."""
 _FASTEST = 1024**3
+
+NumberT = TypeVar("NumberT", int, float)
 
 _BYTES_PER_TIME = re.compile(r"(?P<size>[^/]*?)\s*/\s*(?P<time>[^/]*)")
 
 
+class Quantity(ValueType[NumberT | None]):
+    """A number with its unit; None is ``none`` (no limit), where that can be written."""
+
+    unit_names: ClassVar[str]
+    pattern: ClassVar[str]
+
+    @staticmethod
+    @abstractmethod
+    def format(value: NumberT, /) -> str:
+        """Return *value* with its unit."""
+
+    def write(self, value: NumberT | None) -> str:
+        return "none" if value is None else self.format(value)
+
+    @property
+    def expects(self) -> str:
+        none = ", or none for no limit" if self.none else ""
+        return f"a number with its unit ({self.unit_names}): {self.example}{none}"
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return self.words
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("none",) if self.none else ()
+
+    def accepted(self) -> JsonSchema:
+        none = "none|" if self.none else ""
+        return string_schema(f"^({none}{self.pattern})$")
+
+
 @dataclass(frozen=True, slots=True)
-class Duration(ValueType[float | None]):
+class Duration(Quantity[float]):
     """A duration in seconds; None is ``none``."""
 
     zero: str = ""
@@ -38,6 +76,9 @@ class Duration(ValueType[float | None]):
     """The units that are suggested for a number without one, the most likely first."""
     example: str = "30s"
     noun = "duration in range"
+    unit_names = "ms, s, m, h or d"
+    pattern = DURATION_PATTERN
+    format = staticmethod(format_duration)
 
     def read(self, scalar: Scalar) -> float | None:
         text = scalar.text
@@ -61,36 +102,23 @@ class Duration(ValueType[float | None]):
             return f"{text} has no unit, write {self._with_unit(text)}"
         if text.startswith("-") and parse_duration(text[1:]) is not None:
             return f"{text} is negative, write {text[1:]}"
-        return _error_in_unit(self, scalar, duration_with_other_unit(text), "ms, s, m, h or d")
+        return _error_in_unit(self, scalar, duration_with_other_unit(text), self.unit_names)
 
     def _with_unit(self, number: str) -> str:
         # A fraction is never meant in milliseconds.
         first, *others = ("s",) if "." in number and self.units == ("ms",) else self.units
+        if first == "s" and len(number) >= _MANY_DIGITS and "." not in number:
+            # Products that count without a unit do so in milliseconds if numbers are that large.
+            first, others = "ms", ["s"]
         also = ", ".join(f"{number}{unit}" for unit in others)
         return f"{number}{first}" + (f" (or {also})" if also else "")
 
     def _no_limit(self) -> str:
         return "none for no limit" if self.none else f"{format_duration(self.longest)} or less"
 
-    def write(self, value: float | None) -> str:
-        return "none" if value is None else format_duration(value)
-
-    @property
-    def expects(self) -> str:
-        none = ", or none for no limit" if self.none else ""
-        return f"a number with its unit (ms, s, m, h or d): {self.example}{none}"
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        return ("none",) if self.none else ()
-
-    def accepted(self) -> JsonSchema:
-        none = "none|" if self.none else ""
-        return string_schema(f"^({none}{DURATION_PATTERN})$")
-
 
 @dataclass(frozen=True, slots=True)
-class Size(ValueType[int | None]):
+class Size(Quantity[int]):
     """A number of bytes; None is ``none``."""
 
     least: int = 0
@@ -98,6 +126,9 @@ class Size(ValueType[int | None]):
     """Whether ``none`` (no limit) can be written."""
     noun = "size in range"
     example = "64KiB"
+    unit_names = "B, KiB, MiB, GiB or TiB"
+    pattern = SIZE_PATTERN
+    format = staticmethod(format_size)
 
     def read(self, scalar: Scalar) -> int | None:
         text = scalar.text
@@ -117,24 +148,8 @@ class Size(ValueType[int | None]):
             return f"{text} has no unit, write {format_size(int(text))}"
         return _error_in_unit(self, scalar, size_with_other_unit(text), "B, KiB, MiB or GiB")
 
-    def write(self, value: int | None) -> str:
-        return "none" if value is None else format_size(value)
 
-    @property
-    def expects(self) -> str:
-        none = ", or none for no limit" if self.none else ""
-        return f"a number with its unit (B, KiB, MiB, GiB or TiB): {self.example}{none}"
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        return ("none",) if self.none else ()
-
-    def accepted(self) -> JsonSchema:
-        none = "none|" if self.none else ""
-        return string_schema(f"^({none}{SIZE_PATTERN})$")
-
-
-class ByteRate(ValueType[int | None]):
+class ByteRate(Quantity[int]):
     """A byte rate in bytes per second, ``500B/s`` or ``1KiB/s``; None is ``none``."""
 
     none = True
@@ -142,7 +157,13 @@ class ByteRate(ValueType[int | None]):
     example = "500B/s"
     expects = "bytes per second with their unit: 500B/s or 1KiB/s, or none for no limit"
     examples = (example, "1KiB/s", "none")
-    schema = string_schema(f"^(none|{SIZE_PATTERN}/s)$")
+    pattern = f"{SIZE_PATTERN}/s"
+
+    words = ("none",)
+
+    @staticmethod
+    def format(value: int, /) -> str:
+        return f"{format_size(value)}/s"
 
     def read(self, scalar: Scalar) -> int | None:
         text = scalar.text
@@ -175,9 +196,6 @@ class ByteRate(ValueType[int | None]):
         if other is not None and other[1]:
             return f'"{other[0]}" is no unit of size, write {other[1]}/s'
         return f"{self.wrong_type(scalar)} or none for no limit"
-
-    def write(self, value: int | None) -> str:
-        return "none" if value is None else f"{format_size(value)}/s"
 
 
 def _error_in_unit(

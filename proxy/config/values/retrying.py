@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
+from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.base import Choice, Integer, Number, ValueType, either
 from proxy.policy.settings import JitterStrategy, UnsafeRetries
@@ -45,6 +46,8 @@ class Jitter(ValueType[JitterStrategy | float]):
     example = "full"
     expects = f"{', '.join(JitterStrategy)}, or a number from 0 to 1 (0.2: 20 % less or more)"
     examples = (0.2,)
+    words = tuple(map(str, JitterStrategy))
+    synonyms = by_other_word({"full": "random", "none": "off no"})
     schema = either({"enum": [*map(str, JitterStrategy)]}, "a share", Number(0, 1).accepted())
 
     def read(self, scalar: Scalar) -> JitterStrategy | float:
@@ -53,10 +56,12 @@ class Jitter(ValueType[JitterStrategy | float]):
                 return strategy
         if scalar.type in {"int", "float"} or scalar.text.endswith("%"):
             return Number(0, 1).read(scalar)
-        raise InvalidValue(
-            f"{scalar.shown} is none of {', '.join(JitterStrategy)}; write one of them, or a "
-            f"number from 0 to 1 (0.2 is ±20 %)"
-        )
+        near = self.meant(scalar.text)
+        if near:
+            hint = f"did you mean {near}?"
+        else:
+            hint = "write one of them, or a number from 0 to 1 (0.2 is ±20 %)"
+        raise InvalidValue(f"{scalar.shown} is none of {', '.join(self.words)}; {hint}")
 
     def write(self, value: JitterStrategy | float) -> str | float:
         return str(value) if isinstance(value, str) else Number(0, 1).write(value)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from proxy.config.diagnostics.diagnostics import InvalidSecret, InvalidValue
+from proxy.config.diagnostics.nearest import meant
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.addresses import host_and_port
 from proxy.config.values.base import JsonSchema, PatternText, ValueType, string_schema
@@ -25,6 +26,7 @@ _PREFIX = r"[!#-\[\]-~]{1,128}"
 _MEMORY = frozenset({"mem", "local", "in-memory", "in_memory", "inmemory", "none", "false"})
 """Words of other products for the store in memory."""
 
+_STORES = "memory, sqlite:PATH, redis:// or rediss://"
 _CLUSTER = "a cluster is not supported, write redis:// and a single server"
 _SENTINEL = "a sentinel is not asked, write redis:// and a name that leads to the primary"
 _SOCKET = "a unix socket is not supported, write redis://127.0.0.1:6379 (say)"
@@ -117,6 +119,7 @@ class StoreUrl(ValueType[StoreLocation]):
     example = "redis://127.0.0.1:6379"
     expects = f"memory, sqlite:PATH or {example} (rediss:// for TLS)"
     examples = ("memory", "sqlite:./keys.db", example)
+    words = ("memory",)
 
     def read(self, scalar: Scalar) -> StoreLocation:
         text = scalar.text
@@ -156,12 +159,24 @@ class StoreUrl(ValueType[StoreLocation]):
         if suggestion:
             return f'"{scheme}" is no store, {suggestion}'
         if colon and rest.startswith("//"):
-            return f'"{scheme}" is no scheme of a store, write redis:// or rediss://'
+            near = meant(scheme, ("redis", "rediss"))
+            hint = f"did you mean {near}://?" if near else f"write {_STORES}"
+            return f'"{scheme}" is no store, {hint}'
+        return f"{scalar.shown} {self._instead_of(text)}"
+
+    def _instead_of(self, text: str) -> str:
+        """Return the rest of the message for *text*, which has no scheme."""
+        scheme, colon, rest = text.partition(":")
         if colon and "@" not in text and re.fullmatch(r"[0-9]{1,5}(/[0-9]*)?", rest):
-            return f"{scalar.shown} has no scheme, write redis://{text}"
+            return f"has no scheme, write redis://{text}"
+        near = self.meant(text)
+        if colon and "@" not in text and meant(scheme, ("sqlite",)):
+            near = f"sqlite:{rest}"
+        if near:
+            return f"is no store, did you mean {near}?"
         if "@" not in text and re.match(r"\.{0,2}/|.*\.(db|sqlite3?)$", text):
-            return f"{scalar.shown} is no store, write sqlite:{text}"
-        return f"{scalar.shown} is no store, write memory, sqlite:PATH or {self.example} (say)"
+            return f"is no store, write sqlite:{text}"
+        return f"is no store, write memory, sqlite:PATH or {self.example} (say)"
 
     @staticmethod
     def _how_to_escape(scalar: Scalar) -> str:

@@ -4,17 +4,10 @@ import re
 from dataclasses import dataclass
 
 from proxy.config.diagnostics.diagnostics import InvalidValue
-from proxy.config.diagnostics.nearest import nearest
+from proxy.config.diagnostics.nearest import meant
 from proxy.config.diagnostics.other_products import by_other_word
 from proxy.config.source.nodes import Mapping, Scalar
-from proxy.config.values.base import (
-    Choice,
-    CountOrWord,
-    Integer,
-    JsonSchema,
-    ValueType,
-    string_schema,
-)
+from proxy.config.values.base import Choice, CountOrWord, Integer, ValueType, string_schema
 from proxy.config.values.headers import HEADER_NAME
 from proxy.config.values.quantities import Duration
 from proxy.http.durations import DURATION_PATTERN
@@ -82,6 +75,8 @@ class DurationOrAuto(ValueType[float | None]):
     example = "auto"
     schema = string_schema(f"^(auto|{DURATION_PATTERN})$")
 
+    words = ("auto",)
+
     @property
     def expects(self) -> str:
         return f"auto, or {self.duration.expects.replace('auto, or ', '')}"
@@ -105,6 +100,8 @@ class CallerKey(ValueType[ThrottleKey | None]):
     example = "client_ip"
     expects = "client_ip, header:NAME or query:NAME (no space behind the colon), or none"
     examples = ("client_ip", "header:X-Tenant", "query:tenant", "none")
+    schema = string_schema(f"^(none|client_ip|header:{HEADER_NAME.pattern}|query:{_QUERY_NAME})$")
+    words = ("client_ip", "none")
 
     def read(self, scalar: Scalar) -> ThrottleKey | None:
         text = scalar.text
@@ -131,10 +128,6 @@ class CallerKey(ValueType[ThrottleKey | None]):
         if value is None:
             return "none"
         return f"{value.source}:{value.name}" if value.name else value.source
-
-    def accepted(self) -> JsonSchema:
-        named = f"header:{HEADER_NAME.pattern}|query:{_QUERY_NAME}"
-        return string_schema(f"^(none|client_ip|{named})$")
 
 
 def joined_by_colon(mapping: Mapping, before: str) -> str:
@@ -174,6 +167,12 @@ def _two_keys_error(source: str, name: str, before: str) -> str:
     return f'"{source}: {name}" is two keys to YAML, write {before}{source}:{name} (no space)'
 
 
+def _meant_source(source: str, name: str) -> str:
+    """Return ``header:X-Tenant`` for ``haeder:X-Tenant``; empty if no source is near."""
+    near = meant(source, ("header", "query")) if name.strip() else ""
+    return f"{near}:{name.strip()}" if near else ""
+
+
 def _instead_of_key(text: str) -> str:
     if text.lower() in CLIENT_IP_SYNONYMS:
         return "write client_ip"
@@ -181,7 +180,7 @@ def _instead_of_key(text: str) -> str:
     ours = SOURCE_SYNONYMS.get(source.lower())
     if ours and name:
         return f"write {ours}:{name.strip()}"
-    near = nearest(text, ["client_ip", "none"])
+    near = meant(text, CallerKey.words) or _meant_source(source, name)
     if near:
         return f"did you mean {near}?"
     if HEADER_NAME.fullmatch(text) and ("-" in text or text[0].isupper()):

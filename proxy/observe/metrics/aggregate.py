@@ -6,17 +6,23 @@ for one process.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from proxy.observe.metrics.families import SOURCES
-from proxy.observe.metrics.snapshot import ProcessSnapshot
+from proxy.observe.metrics.snapshot import MetricSource, ProcessSnapshot
 
 
-def aggregate(parts: Sequence[ProcessSnapshot]) -> ProcessSnapshot:
-    """Merge what all *parts* counted and what goes on in them, as if they were one process."""
+def aggregate(
+    parts: Sequence[ProcessSnapshot], sources: Sequence[MetricSource[Any]] = SOURCES
+) -> ProcessSnapshot:
+    """Merge what all *parts* counted and what goes on in them, as if they were one process.
+
+    Only *sources* are merged, and in the result.
+    """
     if not parts:
         return ProcessSnapshot({})
     return ProcessSnapshot(
-        {source.name: source.merge([part[source] for part in parts]) for source in SOURCES}
+        {source.name: source.merge([part[source] for part in parts]) for source in sources}
     )
 
 

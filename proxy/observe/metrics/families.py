@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from proxy.core.recorders import AddressState, ThrottleState
+from proxy.http.refusal import RefusalReason
 from proxy.observe.metrics.family import (
     Counted,
     Derived,
@@ -21,6 +22,7 @@ from proxy.observe.metrics.family import (
     Given,
     Label,
     MetricSubject,
+    MetricType,
     Sample,
 )
 from proxy.observe.metrics.series import Histogram, Tally, merge_by_key
@@ -205,6 +207,16 @@ REQUESTS: Counted[dict[tuple[str, int], int]] = Counted(
 )
 IN_FLIGHT: Counted[Tally] = Counted(
     "holdfast_requests_in_flight", "Requests being served.", subject=ROUTE
+)
+REFUSALS: Counted[dict[RefusalReason, int]] = Counted(
+    "holdfast_refusals_total",
+    "Requests that were answered by the proxy itself, by the reason of the problem.",
+    subject=ROUTE,
+    keys=(),  # a series for each of all reasons would be most of what a scrape shows
+    labels=(Label("reason", tuple(RefusalReason)),),
+    to_labels=lambda reason: (reason.value,),
+    page="Requests that Holdfast answered itself, by the [reason](problem-types.md) of the "
+    "problem; a fixed fallback answer is none. Absent until the first.",
 )
 DISCONNECTS: Counted[dict[str, int]] = Counted(
     "holdfast_client_disconnects_total",
@@ -586,3 +598,5 @@ COUNTED: Mapping[str, Counted[Any]] = {
     row.name: row for row in FAMILIES if isinstance(row, Counted)
 }
 """What recorders count, by the name of the metric."""
+COUNTERS = tuple(row for row in COUNTED.values() if row.kind is not MetricType.GAUGE)
+"""What only grows, as counters or histograms: what can be told of a span of time."""

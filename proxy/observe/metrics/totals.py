@@ -7,6 +7,7 @@ comes, and stays in the sum when the worker has ended.
 from collections.abc import Sequence
 
 from proxy.observe.metrics.aggregate import after_exit, aggregate, drop_absent
+from proxy.observe.metrics.families import COUNTERS
 from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.snapshot import ProcessSnapshot
 
@@ -31,6 +32,10 @@ class Totals:
     def total(self, live: Sequence[ProcessSnapshot]) -> ProcessSnapshot:
         """Add up the snapshots of the *live* workers and what ended ones counted."""
         return aggregate([self.own.snapshot(), *live, self._ended_beside(live)])
+
+    def counted(self, live: Sequence[ProcessSnapshot]) -> ProcessSnapshot:
+        """Add up what only grows, of the *live* workers and of those that have ended."""
+        return aggregate([self.own.counted(), *live, self._ended_beside(live)], COUNTERS)
 
     def _ended_beside(self, live: Sequence[ProcessSnapshot]) -> ProcessSnapshot:
         """Return what ended workers counted of all that *live* ones still serve."""

@@ -6,40 +6,29 @@ client as it comes, except for its end, which waits until the store has the whol
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 
 from proxy.core.exchange import Exchange
 from proxy.http.response_head import KeptResponse, ResponseHead
 from proxy.policy.idempotency.retention import head_to_keep, is_stream_of_events
 
 
+@dataclass(slots=True, eq=False)
 class ResponseCapture(ABC):
     """Keeps one response while it is relayed (core.ports.Receiver)."""
 
-    __slots__ = (
-        "_head",
-        "_limit",
-        "_pieces",
-        "_size",
-        "_withheld_head",
-        "_withheld_pieces",
-        "exchange",
-        "reads_ahead",
-        "status",
-    )
-
-    def __init__(self, exchange: Exchange, limit: int) -> None:
-        """Keep up to *limit* bytes of body."""
-        self.exchange = exchange
-        self._limit = limit
-        self.status = 0
-        """Status of the response, once it has begun; 0 before."""
-        self.reads_ahead = True
-        """Whether all of the response is being kept, ahead of its client."""
-        self._head = b""
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._withheld_head: ResponseHead | None = None
-        self._withheld_pieces: list[bytes] | None = None
+    exchange: Exchange
+    _limit: int
+    """Bytes of body that are kept at most."""
+    status: int = 0
+    """Status of the response, once it has begun; 0 before."""
+    reads_ahead: bool = True
+    """Whether all of the response is being kept, ahead of its client."""
+    _head: bytes = b""
+    _pieces: list[bytes] = field(default_factory=list)
+    _size: int = 0
+    _withheld_head: ResponseHead | None = None
+    _withheld_pieces: list[bytes] | None = None
 
     @abstractmethod
     def overflowed(self) -> None:

@@ -15,6 +15,7 @@ import math
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -75,36 +76,25 @@ class OwnerToken(Protocol):
         """Let the request go on without its key; the future is done once the store was told."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class InFlightKey:
     """One key that a request of this process owns, and the requests that wait for it."""
 
-    __slots__ = (
-        "began",
-        "claim",
-        "ending",
-        "is_lost",
-        "owned_until",
-        "owner",
-        "recorder",
-        "waiting",
-    )
-
-    def __init__(self, claim: Claim, began: float, owned_until: float) -> None:
-        self.claim = claim
-        self.began = began
-        """Monotonic seconds at which the store was asked for the key."""
-        self.owned_until = owned_until
-        """Monotonic seconds up to which no other request can have the key (core.ports.OwnedKey)."""
-        self.is_lost = False
-        """Whether the store said that the key is another request's."""
-        self.owner: OwnerToken | None = None
-        """Told if the ttl is over before the request has ended; None while no request runs."""
-        self.recorder: Recorder | None = None
-        """Told if the key was another request's when the store was told of the end."""
-        self.ending: Ending | None = None
-        """How the request ended, while the store has not accepted that."""
-        self.waiting: deque[asyncio.Future[Result | Promotion]] | None = None
-        """Futures of the waiters, oldest first; made for the first, since mostly none waits."""
+    claim: Claim
+    began: float
+    """Monotonic seconds at which the store was asked for the key."""
+    owned_until: float
+    """Monotonic seconds up to which no other request can have the key (core.ports.OwnedKey)."""
+    is_lost: bool = False
+    """Whether the store said that the key is another request's."""
+    owner: OwnerToken | None = None
+    """Told if the ttl is over before the request has ended; None while no request runs."""
+    recorder: Recorder | None = None
+    """Told if the key was another request's when the store was told of the end."""
+    ending: Ending | None = None
+    """How the request ended, while the store has not accepted that."""
+    waiting: "deque[asyncio.Future[Result | Promotion]] | None" = None
+    """Futures of the waiters, oldest first; made for the first, since mostly none waits."""
 
     def __repr__(self) -> str:
         unreported = "" if self.ending is None else ", ended unreported"

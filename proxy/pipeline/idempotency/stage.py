@@ -15,8 +15,8 @@ result is kept. A waiting request has reserved nothing that another request coul
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -330,6 +330,17 @@ class Idempotency:
 
     # Waiting for the owner's result.
 
+    @contextmanager
+    def _waiting(self, exchange: Exchange) -> Iterator[None]:
+        """Count *exchange* as waiting for an owner; a client that leaves ends the wait."""
+        self._in_flight.waiting += 1
+        exchange.begin_wait("queue")
+        try:
+            yield
+        finally:
+            self._in_flight.waiting -= 1
+        exchange.end_wait()  # not after a cancellation: the log shall say what it waited for
+
     async def _follow_local(
         self, exchange: Exchange, claim: Claim, flight: InFlightKey
     ) -> Refusal | None:
@@ -359,17 +370,14 @@ class Idempotency:
         left = self._time_left(exchange, self._clock.monotonic())
         waiter = flight.join()
         result: Result | Promotion | None = None
-        self._in_flight.waiting += 1
-        exchange.begin_wait("queue")
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(left, 0.0)):
-                    result = await waiter
-        finally:
-            self._in_flight.waiting -= 1
-            if result is None:
-                self._leave(flight, waiter)
-        exchange.end_wait()
+        with self._waiting(exchange):
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(left, 0.0)):
+                        result = await waiter
+            finally:
+                if result is None:
+                    self._leave(flight, waiter)
         return result
 
     def _leave(self, flight: InFlightKey, waiter: "asyncio.Future[Result | Promotion]") -> None:
@@ -383,13 +391,7 @@ class Idempotency:
         self, exchange: Exchange, claim: Claim, owner: str = ""
     ) -> Refusal | None:
         """Follow an owner in another process: claim the key until the owner has settled it."""
-        self._in_flight.waiting += 1
-        exchange.begin_wait("queue")
-        try:
-            claim, claimed, asked = await self._claim_until_settled(exchange, claim, owner)
-        finally:
-            self._in_flight.waiting -= 1
-        exchange.end_wait()
+        claim, claimed, asked = await self._claim_until_settled(exchange, claim, owner)
         flight = self._in_flight.get(claim.name)
         if flight is not None and (claimed is None or claimed.answer is ClaimAnswer.BUSY):
             return await self._follow_local(exchange, claim, flight)
@@ -407,28 +409,29 @@ class Idempotency:
         awake = asyncio.Event()
         stop = self._store.watch(claim.name, awake.set)
         busy_until = 0.0
-        try:
-            while True:
-                awake.clear()
-                token = new_owner_token()
-                if _enqueues(claim):
-                    token = ENQUEUES + token
-                claim = claim._replace(owner=token, waited_for=owner)
-                asked = self._clock.monotonic()
-                claimed = await self._ask_store(claim)
-                now = self._clock.monotonic()
-                left = self._time_left(exchange, now)
-                if claimed is None and now < busy_until:
-                    # The store does not answer, but the lease it last told of still runs.
-                    claimed = Claimed(ClaimAnswer.BUSY, owner, busy_until - now)
-                if claimed is None or claimed.answer is not ClaimAnswer.BUSY or left <= 0:
-                    return claim, claimed, asked
-                if self._in_flight.get(claim.name) is not None:
-                    return claim, claimed, asked
-                owner, busy_until = claimed.owner, now + claimed.lease_left
-                await _until(awake, min(left, _CLAIM_AGAIN, claimed.lease_left + _LEASE_MARGIN))
-        finally:
-            stop()
+        with self._waiting(exchange):
+            try:
+                while True:
+                    awake.clear()
+                    token = new_owner_token()
+                    if _enqueues(claim):
+                        token = ENQUEUES + token
+                    claim = claim._replace(owner=token, waited_for=owner)
+                    asked = self._clock.monotonic()
+                    claimed = await self._ask_store(claim)
+                    now = self._clock.monotonic()
+                    left = self._time_left(exchange, now)
+                    if claimed is None and now < busy_until:
+                        # The store does not answer, but the lease it last told of still runs.
+                        claimed = Claimed(ClaimAnswer.BUSY, owner, busy_until - now)
+                    if claimed is None or claimed.answer is not ClaimAnswer.BUSY or left <= 0:
+                        return claim, claimed, asked
+                    if self._in_flight.get(claim.name) is not None:
+                        return claim, claimed, asked
+                    owner, busy_until = claimed.owner, now + claimed.lease_left
+                    await _until(awake, min(left, _CLAIM_AGAIN, claimed.lease_left + _LEASE_MARGIN))
+            finally:
+                stop()
 
     async def _after_loss(
         self, exchange: Exchange, claim: Claim, refusal: Refusal
@@ -437,13 +440,7 @@ class Idempotency:
 
         Nothing is sent any more, whichever request has the key by now.
         """
-        self._in_flight.waiting += 1
-        exchange.begin_wait("queue")
-        try:
-            claim, claimed, asked = await self._claim_until_settled(exchange, claim, "")
-        finally:
-            self._in_flight.waiting -= 1
-        exchange.end_wait()
+        claim, claimed, asked = await self._claim_until_settled(exchange, claim, "")
         if claimed is not None and claimed.answer is ClaimAnswer.NEW:
             # No request has the key, and the store may have lost it: what was sent still counts.
             begun, ending = self._in_flight.begin(claim, asked), self._ending_of(exchange)

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from proxy.core.clock import Clock
 from proxy.core.exchange import Exchange
@@ -40,16 +41,6 @@ _NO_STORE = Refusal(RefusalReason.STORE, "The store of the limits is unavailable
 
 class ThrottleChain:
     """The throttles between a route and an upstream, in the order in which they admit."""
-
-    __slots__ = (
-        "_limiters",
-        "_new_permit",
-        "clock",
-        "loop",
-        "retry_waits",
-        "throttles",
-        "upstream",
-    )
 
     def __init__(
         self,
@@ -213,6 +204,7 @@ class ThrottleChain:
                 limiter.pause(now, wait)
 
 
+@dataclass(slots=True, eq=False)
 class ChainPermit:
     """The permit of one attempt to send, from all throttles of its chain (core.ports.SendPermit).
 
@@ -221,32 +213,15 @@ class ChainPermit:
     attempt waits for the others.
     """
 
-    __slots__ = (
-        "_chain",
-        "_exchange",
-        "_limiters",
-        "_reservations",
-        "_timer",
-        "next_judge",
-        "queued",
-    )
-
-    def __init__(
-        self,
-        throttle_chain: ThrottleChain,
-        exchange: Exchange,
-        limiters: list[AsyncLimiter],
-        reservations: tuple[Reservation, ...],
-    ) -> None:
-        """There is one of the *reservations* for each of the *limiters*."""
-        self._chain = throttle_chain
-        self._exchange = exchange
-        self._limiters = limiters
-        self._reservations = reservations
-        self._timer: asyncio.TimerHandle | None = None
-        self.queued = 0.0
-        self.next_judge: Judge | None = None
-        """Judges the response of a failure next."""
+    _chain: ThrottleChain
+    _exchange: Exchange
+    _limiters: list[AsyncLimiter]
+    _reservations: tuple[Reservation, ...]
+    """One for each of the limiters."""
+    queued: float = 0.0
+    next_judge: Judge | None = None
+    """Judges the response of a failure next."""
+    _timer: asyncio.TimerHandle | None = None
 
     def judge(self, attempt: Attempt, head: ResponseHead) -> bool:
         """Pause the limiters if the upstream asks for it (upstream.call.Judge)."""

@@ -19,19 +19,6 @@ _SWEEP_EVERY = 10.0
 class Throttle:
     """Limits the calls of one route, or to one upstream."""
 
-    __slots__ = (
-        "_callers",
-        "_clock",
-        "_digest_key",
-        "_loop",
-        "_open_bucket",
-        "_recorder",
-        "_sweeper",
-        "common",
-        "label",
-        "settings",
-    )
-
     def __init__(
         self,
         label: tuple[str, str],

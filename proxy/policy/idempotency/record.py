@@ -164,6 +164,36 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Which records an operator asks for."""
+
+    states: frozenset[RecordState]
+    """As :class:`Shown` has them: a key whose owner's lease has ended is held."""
+    route: str | None = None
+    """None: those of all routes."""
+
+    def accepts(self, shown: Shown) -> bool:
+        """Tell whether the record is one of those."""
+        return shown.state in self.states and self.route in {None, shown.route}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """Some of the records that an operator asked for: a store looks at so many at a time."""
+
+    records: tuple[tuple[str, Shown], ...]
+    """Names and records. There may be none in a page that is not the last one."""
+    after: str
+    """Where the next page begins; empty: this is the last one."""
+
+
+PAGE = 1_000
+"""Records that a page has, more or less: some stores return a few more."""
+LOOKED_AT = 10_000
+"""Records that a store looks at for one page, more or less."""
+
+
+@dataclass(frozen=True, slots=True)
 class KnownKeys:
     """How far back a store remembers, where it has a bound that makes it forget."""
 

@@ -170,22 +170,18 @@ class Reservation:
         return bool(queue.waiters or queue.returned)
 
 
+@dataclass(slots=True, eq=False)
 class Waiter:
     """A request in the queue."""
 
-    __slots__ = ("deadline", "entered", "is_guess", "reservation")
-
-    def __init__(
-        self, entered: float, deadline: float, reservation: Reservation | None = None
-    ) -> None:
-        """Wait from *entered* on; *reservation* if the request has one that needs a new permit."""
-        self.entered = entered
-        self.deadline = deadline
-        """When the request's own time is over. The queue uses it only to refuse what comes too late
-        for certain; ending the wait is the task of its user."""
-        self.is_guess = False
-        """Whether it was queued without knowing if its release comes in time."""
-        self.reservation = reservation
+    entered: float
+    deadline: float
+    """When the request's own time is over. The queue uses it only to refuse what comes too late for
+    certain; ending the wait is the task of its user."""
+    reservation: Reservation | None = None
+    """The reservation of a request that has one and needs a new permit for it."""
+    is_guess: bool = False
+    """Whether it was queued without knowing if its release comes in time."""
 
     @property
     def is_gone(self) -> bool:

@@ -6,7 +6,7 @@ Messages are pickled: both ends are the same installation, and no one else has t
 import asyncio
 import pickle
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,6 +18,8 @@ from proxy.policy.settings import Settings
 
 SNAPSHOT = "snapshot"
 """Asks for a snapshot of the process; the answer is also the worker's heartbeat."""
+RELOAD = "reload"
+"""Asks to serve with other settings from now on, or to say why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +30,14 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Reload:
-    """Serve with these settings from now on, or say why not."""
-
-    number: int
-    settings: Settings
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """Run an operation, and answer under the same number."""
 
     number: int
     operation: str
-    """One of the admin operations that workers run, or ``SNAPSHOT``."""
-    arguments: tuple[Any, ...] = ()
-    options: tuple[tuple[str, Any], ...] = ()
+    """One of the admin operations that workers run, or ``SNAPSHOT``, or ``RELOAD``."""
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +90,7 @@ class Last:
     snapshot: ProcessSnapshot
 
 
-Message = Begin | Reload | Ask | Drain | Stop | Ready | Failed | WorkerReply | NoAnswer | Last
+Message = Begin | Ask | Drain | Stop | Ready | Failed | WorkerReply | NoAnswer | Last
 
 _LENGTH = 4
 

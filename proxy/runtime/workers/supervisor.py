@@ -8,15 +8,18 @@ from collections.abc import Callable, Sequence
 
 from proxy import __version__
 from proxy.admin.listener import AdminListener
-from proxy.app.lifecycle import needs_restart
+from proxy.admin.process import Reloaded
 from proxy.app.operations import not_ready
+from proxy.app.reloading import faulty, needs_restart, refused, reloaded
 from proxy.config import ConfigError, Loaded
 from proxy.core.clock import Clock, SystemClock
+from proxy.observe.history import History
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.families import WORKER_RESTARTS
 from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.totals import Totals
 from proxy.observe.status import process_status
+from proxy.observe.trouble import silent_worker
 from proxy.policy.explain_command import ExplainContext
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.bind import BoundAddresses
@@ -57,6 +60,7 @@ class Supervisor:
         self._totals = Totals(
             Metrics(version=__version__, parser=parser_name(), loaded_at=self._clock.wall())
         )
+        self._history = History()
         self._log_lock = _new_log_lock()
         self._addresses = BoundAddresses()
         launch = Launch(entry, self._log_lock, hung_after)
@@ -91,6 +95,7 @@ class Supervisor:
             await self._close()
             raise
         self._pool.acceptor.open(self._addresses.sockets)
+        self.sample()
         self._state = "ready"
         _log.info("%d workers", self._workers)
         _log.info("listening on %s", ", ".join(self.bound))
@@ -127,6 +132,10 @@ class Supervisor:
         # Transports close in callbacks of their own: let these run.
         await asyncio.sleep(0)
 
+    def sample(self) -> None:
+        """Remember what all workers counted up to their last reports."""
+        self._history.sample(self._clock.monotonic(), self._totals.counted(self._pool.snapshots()))
+
     # What the admin listener may see and do, but for what workers are asked (operations.py).
 
     def token(self) -> str | None:
@@ -147,6 +156,11 @@ class Supervisor:
         """Return what goes on in all workers, for a person."""
         await self._pool.refresh()
         now, total = self._clock.monotonic(), self._totals.total(self._pool.snapshots())
+        silent = [
+            silent_worker(worker.number, worker.pid)
+            for _, worker in sorted(self._pool.workers.items())
+            if worker.is_ready and worker.is_silent
+        ]
         return {
             "version": __version__,
             "state": self._state,
@@ -162,7 +176,9 @@ class Supervisor:
                 for _, worker in sorted(self._pool.workers.items())
             ],
             "worker_restarts": total[WORKER_RESTARTS][()].value,
-            **process_status(total),
+            **process_status(
+                total, self._history.last_minute(now, total), self._loaded.store_url, silent
+            ),
         }
 
     def config(self) -> dict[str, object]:
@@ -173,13 +189,14 @@ class Supervisor:
         """Return the configuration in force, as far as requests are explained by it."""
         return self._loaded.explain_context()
 
-    async def reload(self) -> tuple[bool, Sequence[str]]:
+    async def reload(self) -> Reloaded:
         """Read the configuration again and have all workers apply it, or leave all as it is."""
         async with self._reloading:
             try:
                 loaded = await asyncio.to_thread(self._load)
             except ConfigError as error:
-                return self._keep_old([str(diagnostic) for diagnostic in error.report.diagnostics])
+                self._totals.own.reload_failed()
+                return faulty(error.report)
             except Exception:  # noqa: BLE001 - whatever it is, the old configuration serves on
                 _log.exception("reload failed inside the proxy")
                 return self._keep_old(["the configuration could not be read, see the log"])
@@ -188,23 +205,18 @@ class Supervisor:
                 return self._keep_old(changed)
             # Before any worker is asked: a worker that is started from now on begins with it.
             before, self._loaded = self._loaded, loaded
-            refused = await self._pool.reload()
-            if refused is not None:
+            reasons = await self._pool.reload()
+            if reasons is not None:
                 self._loaded = before
                 await self._pool.roll_back()
-                return self._keep_old(refused)
+                return self._keep_old(reasons)
             await self._pool.refresh()
             self._totals.reload_succeeded(self._clock.wall(), self._pool.snapshots())
-            _log.info("configuration reloaded")
-            for warning in loaded.warnings:
-                _log.warning("%s", warning)
-            return True, [str(warning) for warning in loaded.warnings]
+            return reloaded(before, loaded)
 
-    def _keep_old(self, lines: Sequence[str]) -> tuple[bool, Sequence[str]]:
+    def _keep_old(self, lines: Sequence[str]) -> Reloaded:
         self._totals.own.reload_failed()
-        for line in lines:
-            _log.error("reload refused: %s", line)
-        return False, lines
+        return refused(lines)
 
 
 def _worker_state(*, is_ready: bool, is_silent: bool) -> str:

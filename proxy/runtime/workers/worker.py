@@ -13,6 +13,7 @@ from proxy.config import CheckReport, Loaded
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.fd_passing import FdReceiver
 from proxy.runtime.workers.ipc import (
+    RELOAD,
     SNAPSHOT,
     Ask,
     Begin,
@@ -23,7 +24,6 @@ from proxy.runtime.workers.ipc import (
     Message,
     NoAnswer,
     Ready,
-    Reload,
     Stop,
     WorkerReply,
 )
@@ -128,8 +128,6 @@ class Worker:
         match message:
             case Begin():
                 self._begin.set_result(message.settings)
-            case Reload():
-                self._spawn(self._reload(message))
             case Ask():
                 self._spawn(self._run_operation(message))
             case Drain():
@@ -144,22 +142,26 @@ class Worker:
             self._is_orphaned = True
             self._drain.set()
 
-    async def _reload(self, message: Reload) -> None:
-        assert self._app is not None  # noqa: S101 - for the type checker
-        before, self._settings = self._settings, message.settings
-        in_force, lines = await self._app.reload()
-        if not in_force:
+    async def _reload(self, app: App, settings: Settings) -> tuple[bool, tuple[str, ...]]:
+        before, self._settings = self._settings, settings
+        ended = await app.reload()
+        if not ended.in_force:
             self._settings = before
-        self._channel.send(WorkerReply(message.number, (in_force, tuple(lines))))
+        return ended.in_force, tuple(ended.faults)
 
     async def _run_operation(self, request: Ask) -> None:
-        assert self._app is not None  # noqa: S101 - for the type checker
+        app = self._app
+        assert app is not None  # noqa: S101 - for the type checker
         if request.operation == SNAPSHOT:
-            self._channel.send(WorkerReply(request.number, self._app.snapshot()))
+            self._channel.send(WorkerReply(request.number, app.snapshot()))
+            return
+        if request.operation == RELOAD:
+            # Whatever it raises is not an answer: the supervisor replaces a worker without one.
+            value = await self._reload(app, *request.arguments)
+            self._channel.send(WorkerReply(request.number, value))
             return
         try:
-            operation = self._operation(request.operation)
-            value = await operation(*request.arguments, **dict(request.options))
+            value = await _operation(app, request.operation)(*request.arguments, **request.options)
         except StoreSilent:
             self._channel.send(NoAnswer(request.number, store_is_silent=True))
         except Exception:  # noqa: BLE001 - whatever it is, the supervisor must not wait for ever
@@ -168,17 +170,17 @@ class Worker:
         else:
             self._channel.send(WorkerReply(request.number, value))
 
-    def _operation(self, name: str) -> Callable[..., Any]:
-        assert self._app is not None  # noqa: S101 - for the type checker
-        if name not in WORKER_RULES:
-            raise ValueError(name)
-        operation: Callable[..., Any] = getattr(self._app.operations, name)
-        return operation
-
     def _spawn(self, work: Any) -> None:  # noqa: ANN401 - any coroutine of ours
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _operation(app: App, name: str) -> Callable[..., Any]:
+    if name not in WORKER_RULES:
+        raise ValueError(name)
+    operation: Callable[..., Any] = getattr(app.operations, name)
+    return operation
 
 
 def _reason(error: Exception) -> str:

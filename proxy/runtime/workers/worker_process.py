@@ -19,6 +19,7 @@ from proxy.observe.metrics.snapshot import ProcessSnapshot
 from proxy.policy.settings import Settings
 from proxy.runtime.workers.fd_passing import AcceptedConnection, FdSender
 from proxy.runtime.workers.ipc import (
+    RELOAD,
     SNAPSHOT,
     Ask,
     Begin,
@@ -29,7 +30,6 @@ from proxy.runtime.workers.ipc import (
     Message,
     NoAnswer,
     Ready,
-    Reload,
     Stop,
     WorkerReply,
 )
@@ -178,26 +178,30 @@ class WorkerProcess:
 
         Raises StoreSilent as the operation does, WorkerGone if the worker ends meanwhile.
         """
+        if self.ended.is_set():
+            raise WorkerGone
         number = next(self._numbers)
-        message = Ask(number, operation, arguments, tuple(options.items()))
-        return await self._request(number, message)
+        if operation == SNAPSHOT:
+            self._polls[number] = self._clock.monotonic()
+        answer = self._pending[number] = asyncio.get_running_loop().create_future()
+        self._channel.send(Ask(number, operation, arguments, options))
+        try:
+            return await answer
+        finally:
+            self._pending.pop(number, None)
 
     async def reload(self, settings: Settings) -> tuple[bool, tuple[str, ...]]:
         """Have the worker apply *settings*; tell whether it did, and why not. Raises WorkerGone."""
-        number = next(self._numbers)
-        answer: tuple[bool, tuple[str, ...]] = await self._request(number, Reload(number, settings))
+        answer: tuple[bool, tuple[str, ...]] = await self.ask(RELOAD, settings)
         if answer[0]:
             self.settings = settings
         return answer
 
     async def refresh(self) -> None:
         """Poll the worker for a snapshot, unless it is silent or gone."""
-        if not self.is_ready or self.is_silent:
-            return
-        number = next(self._numbers)
-        self._polls[number] = self._clock.monotonic()
-        with suppress(WorkerGone):
-            await self._request(number, Ask(number, SNAPSHOT))
+        if self.is_ready and not self.is_silent:
+            with suppress(WorkerGone):
+                await self.ask(SNAPSHOT)
 
     def check_heartbeat(self) -> None:
         """Stop giving connections to the worker if its heartbeat is overdue; end it if it hangs.
@@ -242,16 +246,6 @@ class WorkerProcess:
             waited,
         )
         self._process.send_signal(signal.SIGABRT)
-
-    async def _request(self, number: int, message: Message) -> Any:  # noqa: ANN401 - as the operation
-        if self.ended.is_set():
-            raise WorkerGone
-        answer = self._pending[number] = asyncio.get_running_loop().create_future()
-        self._channel.send(message)
-        try:
-            return await answer
-        finally:
-            self._pending.pop(number, None)
 
     def _on_message(self, message: Message) -> None:
         match message:

@@ -18,6 +18,7 @@ from aiohttp.web_protocol import ERROR, RequestHandler
 from aiohttp.web_request import BaseRequest
 
 from proxy.http.refusal import Refusal, RefusalReason
+from proxy.server.aiohttp_adapter.first_bytes import is_tls_hello
 from proxy.server.aiohttp_adapter.parse_errors import refusal_for
 from proxy.server.aiohttp_adapter.request import ServedRequest
 from proxy.server.aiohttp_adapter.responses import CLOSE, KEEP_ALIVE, AlreadyWritten, LingeringClose
@@ -45,7 +46,8 @@ _BEHIND_TRAILERS = Refusal(
 _Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 _parse = RequestHandler.data_received  # a call of super() takes longer than that of a function
-_is_request_line = re.compile(rb"[^ \r\n]+ [^ \r\n]+ HTTP/\d\.\d\r").fullmatch
+# PRI begins an HTTP/2 preface (RFC 9113 3.4), and no request.
+_is_request_line = re.compile(rb"(?!PRI )[^ \r\n]+ [^ \r\n]+ HTTP/\d\.\d\r").fullmatch
 
 
 class AiohttpConnection(RequestHandler):
@@ -126,8 +128,8 @@ class AiohttpConnection(RequestHandler):
     def on_partial_head(self, data: bytes) -> None:
         """Bound a head of which *data* came and which is not complete yet."""
 
-    def on_bad_first_line(self) -> None:
-        """Refuse a connection that does not begin like HTTP."""
+    def on_bad_first_line(self, start: bytes) -> None:
+        """Refuse a connection that does not begin like HTTP/1: *start* is what came."""
 
     def on_too_much_ahead(self) -> None:
         """Stop reading far more than a head behind the request that is being served."""
@@ -181,9 +183,9 @@ class AiohttpConnection(RequestHandler):
         if (
             waiting
             and self._first_line is not None
-            and not self._may_be_request(self._first_line + data)
+            and not self._may_be_request(start := self._first_line + data)
         ):
-            self.on_bad_first_line()
+            self.on_bad_first_line(start)
             return
         size = len(data)
         fed = self._fed = size if in_body else self._fed + size
@@ -225,7 +227,7 @@ class AiohttpConnection(RequestHandler):
         self._first_line = start.lstrip(b"\r\n")
         line, newline, _ = self._first_line.partition(b"\n")
         if not newline:
-            return b"  " not in line
+            return b"  " not in line and not is_tls_hello(line)
         self._first_line = None
         return _is_request_line(line) is not None
 

@@ -4,8 +4,8 @@ It goes out with the head, in one piece, and so does every further attempt. Noth
 of what ``streaming.py`` has to do for a body that comes piece by piece.
 """
 
+from proxy.core.clientless import CompleteBody
 from proxy.core.ports import Refused
-from proxy.http.refusal import Refusal
 from proxy.policy.reasons import VerdictReason
 from proxy.server.body.streaming import NO_REPLAY_MEMORY, TOO_LARGE_TO_KEEP
 from proxy.server.body.uploads import UploadExchange
@@ -13,10 +13,10 @@ from proxy.server.body.uploads import UploadExchange
 
 # speed: same as StreamingBody for a complete body, held by tests/server/body/test_buffered.py;
 # saves 23 of 184 calls per small POST.
-class BufferedBody:
-    """Implements :class:`proxy.core.ports.RequestBody` for a complete body."""
+class BufferedBody(CompleteBody):
+    """The complete body of a client's request."""
 
-    __slots__ = ("_caller", "_data", "_exchange", "_reserved", "is_kept", "length", "lost")
+    __slots__ = ("_caller", "_exchange", "_reserved", "is_kept")
 
     waits_for_continue = False
     """A client that has sent everything does not wait for 100 Continue."""
@@ -24,20 +24,14 @@ class BufferedBody:
     def __init__(self, exchange: UploadExchange, data: bytes) -> None:
         route = exchange.route
         self._exchange = exchange
-        self._data: bytes | None = data
-        """None once the body was let go."""
+        self._data = data  # None once the body was let go
         self._caller = ""
         self._reserved = 0
         """Bytes that count against the memory for all: none before the body is first sent."""
         self.length = len(data)
         self.lost = VerdictReason.BODY_TOO_LARGE if self.length > route.settings.buffer else None
-        """Why the body could not be sent a second time; None as long as it could."""
         self.is_kept = route.keeps_bodies
         """Whether the body may be needed again."""
-
-    def will_be_kept(self) -> bool:
-        """Whether the body could be sent a second time once it was sent."""
-        return self.lost is None
 
     def begin(self) -> bytes:
         """Return all of the body, for one attempt; reserve memory for it if it is to be kept."""
@@ -53,9 +47,6 @@ class BufferedBody:
             else:
                 self.lost = VerdictReason.BUFFER_FULL
         return self._data
-
-    def keep(self) -> None:
-        """Do nothing: a complete body stays as it is."""
 
     def whole(self) -> bytes | None:
         """Return all of the body, before it is first sent, if it can be kept."""
@@ -80,17 +71,6 @@ class BufferedBody:
         if not self.is_kept:
             self.lost = self.lost or VerdictReason.BODY_TOO_LARGE
         return self.kept()
-
-    def is_behind(self) -> bool:
-        """Whether the body comes too slowly: never, since all of it is here."""
-        return False
-
-    def stop(self, refusal: Refusal) -> None:
-        """Do nothing: no reader waits for the body."""
-
-    async def read(self) -> bytes:
-        """Return nothing: no piece follows the whole."""
-        return b""
 
     def let_go(self) -> None:
         """Forget the body and give its memory back: it will not be sent again."""

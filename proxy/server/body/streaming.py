@@ -10,6 +10,7 @@ once, and what was kept of it is let go.
 """
 
 import asyncio
+from dataclasses import dataclass, field
 
 from aiohttp.streams import StreamReader
 
@@ -20,6 +21,7 @@ from proxy.policy.body_rate import SAMPLE_EVERY, BodyRate
 from proxy.policy.reasons import VerdictReason
 from proxy.server.body.memory_budget import MEMORY_LIMIT, NO_MEMORY, UNREAD_BODY
 from proxy.server.body.pieces import Pieces
+from proxy.server.body.replay_memory import FairMemory
 from proxy.server.body.uploads import UploadExchange
 from proxy.server.idle_timer import IdleTimer
 
@@ -65,71 +67,52 @@ def _memory_for(length: int) -> int:
     return UNREAD_BODY if length == CHUNKED else min(length, UNREAD_BODY)
 
 
+@dataclass(slots=True, eq=False)
 class StreamingBody:
     """Implements :class:`proxy.core.ports.RequestBody` for a body that is still coming."""
 
-    __slots__ = (
-        "_ahead",
-        "_buffer",
-        "_caller",
-        "_exchange",
-        "_has_memory",
-        "_idle_timer",
-        "_is_read_whole",
-        "_kept",
-        "_limit",
-        "_memory",
-        "_payload",
-        "_rate",
-        "_rate_timer",
-        "_reserved",
-        "_seen",
-        "_streams",
-        "_whole",
-        "_will_be_resent",
-        "is_kept",
-        "length",
-        "lost",
-        "waits_for_continue",
-    )
+    _exchange: UploadExchange
+    _payload: StreamReader
+    length: int
+    waits_for_continue: bool
+    """Whether the client waits for 100 Continue before it sends (Expect)."""
+    lost: VerdictReason | None = None
+    """Why the body could not be sent a second time; None as long as it could."""
+    _limit: int | None = field(init=False)
+    """Most bytes that the route lets a body have; None: any number."""
+    _seen: int = 0
+    _idle_timer: IdleTimer | None = None
+    _rate: BodyRate | None = None
+    """Set when the body is first waited for, if there is a rate that it must keep to."""
+    _rate_timer: asyncio.TimerHandle | None = None
+    _whole: bytes | None = None
+    _streams: bool = False
+    """Whether the body goes out in pieces: settled when it is first sent."""
+    is_kept: bool = field(init=False)
+    """Whether the body may be needed again."""
+    _will_be_resent: bool = False
+    """Whether another attempt is certain to send the body again."""
+    _ahead: bytes = b""
+    """What came since that is certain: the first that is read after what is kept."""
+    _buffer: int = field(init=False)
+    """Most bytes of a body that is kept."""
+    _kept: Pieces | None = None
+    _memory: FairMemory = field(init=False)
+    _caller: str = field(init=False)
+    _has_memory: bool = True
+    """Whether memory is reserved for the body as one that is still coming."""
+    _reserved: int = 0
+    """Bytes that are kept, and count against the memory for all."""
+    _is_read_whole: bool = False
+    """Whether the body is being read for a request that waits for all of it."""
 
-    def __init__(
-        self, exchange: UploadExchange, payload: StreamReader, length: int, *, expects: bool
-    ) -> None:
-        route = exchange.route
-        self.length = length
-        self.lost: VerdictReason | None = None
-        """Why the body could not be sent a second time; None as long as it could."""
-        self.waits_for_continue = expects
-        """Whether the client waits for 100 Continue before it sends (Expect)."""
-        self._exchange = exchange
-        self._payload = payload
-        self._limit = route.settings.max_body
-        self._seen = 0
-        self._idle_timer: IdleTimer | None = None
-        self._rate: BodyRate | None = None
-        """Set when the body is first waited for, if there is a rate that it must keep to."""
-        self._rate_timer: asyncio.TimerHandle | None = None
-        self._whole: bytes | None = None
-        self._streams = False
-        """Whether the body goes out in pieces: settled when it is first sent."""
+    def __post_init__(self) -> None:
+        exchange, route = self._exchange, self._exchange.route
+        self._limit, self._buffer = route.settings.max_body, route.settings.buffer
         self.is_kept = route.keeps_bodies
-        """Whether the body may be needed again."""
-        self._will_be_resent = False
-        """Whether another attempt is certain to send the body again."""
-        self._ahead = b""
-        """What came since that is certain: the first that is read after what is kept."""
-        self._buffer = route.settings.buffer
-        self._kept: Pieces | None = None
         self._memory = exchange.client.server.replay_memory
         self._caller = exchange.caller()
-        self._has_memory = True
-        """Whether memory is reserved for the body as one that is still coming."""
         exchange.client.server.incoming_memory.register(self._caller, self.yield_incoming)
-        self._reserved = 0
-        """Bytes that are kept, and count against the memory for all."""
-        self._is_read_whole = False
-        """Whether the body is being read for a request that waits for all of it."""
 
     def will_be_kept(self) -> bool:
         """Whether the body could be sent a second time once it was sent, as far as is known."""

@@ -62,7 +62,7 @@ _POLL_EVERY = 0.05
 _WITHOUT_BELL = 0.25
 """Seconds after which there may be work, where other processes cannot say so."""
 _CLOSE_WITHIN = 5.0
-_LOG_PAGES = 1000
+_LOG_PAGES = 4000
 """Pages of the write-ahead log that are moved into the file together."""
 
 _T = TypeVar("_T")
@@ -196,7 +196,11 @@ class FileDeliveryStore:
         try:
             accepted = await self._ask(lambda table: table.accept(new, most))
         except NoAnswerInTime as error:
+            self._wake_afterwards()
             raise AcceptUncertain(str(error)) from error
+        except asyncio.CancelledError:
+            self._wake_afterwards()
+            raise
         finally:
             if reservation is not None:
                 reservation.release()
@@ -207,6 +211,14 @@ class FileDeliveryStore:
             self._lock.wake()
         return answer
 
+    def _wake_afterwards(self) -> None:
+        """Wake the process that delivers once what was asked for before is done, if it is."""
+        if self._thread is not None:
+            loop = asyncio.get_running_loop()
+            self._thread.put(
+                Job(lambda _: loop.call_soon_threadsafe(self._lock.wake), only_reads=True)
+            )
+
     async def find_record(self, record: str) -> Delivery | None:
         """Return the delivery of an idempotency key's record, the open one or the newest."""
         return await self._ask(lambda table: table.find_record(record), only_reads=True)
@@ -215,11 +227,10 @@ class FileDeliveryStore:
         """Return the delivery once it has ended or failed once; None: not within *seconds*."""
         loop = asyncio.get_running_loop()
         over = loop.time() + seconds
-        waiting = self._waiting.setdefault(delivery_id, set())
-        try:
-            while True:
-                heard = loop.create_future()
-                waiting.add(heard)
+        while True:
+            heard = loop.create_future()
+            self._waiting.setdefault(delivery_id, set()).add(heard)
+            try:
                 progress = await self._ask(
                     lambda table: table.progress(delivery_id), only_reads=True
                 )
@@ -234,11 +245,11 @@ class FileDeliveryStore:
                     return None
                 wait = left if self._lock.is_held else min(left, _POLL_EVERY)
                 await asyncio.wait([heard], timeout=wait)
+            finally:
+                waiting = self._waiting[delivery_id]
                 waiting.discard(heard)
-        finally:
-            if self._waiting.get(delivery_id) is waiting:
-                waiting.clear()
-                del self._waiting[delivery_id]
+                if not waiting:
+                    del self._waiting[delivery_id]
 
     async def withdraw_letter(self, delivery_id: str) -> None:
         """Keep a delivery that failed as an ended one only: its client has the answer."""

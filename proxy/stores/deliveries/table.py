@@ -633,6 +633,11 @@ class DeliveryTable:
         )
         self._run_each("DELETE FROM deliveries WHERE id = ?", [(row[0],) for row in rows])
         self._run("DELETE FROM gone WHERE until <= ?", (wall,))
+        self._run(
+            "DELETE FROM gone WHERE id IN (SELECT id FROM gone ORDER BY until"
+            " LIMIT max((SELECT count(*) FROM gone) - ?, 0))",
+            (most.entries,),
+        )
         self._run("DELETE FROM tallies WHERE entries = 0")
         return gone, len(rows) == BATCH
 

@@ -7,5 +7,3 @@ shared by caller, ``store`` opens both. It imports ``core`` and ``policy`` only.
 from proxy.stores.memory.idempotency import MemoryIdempotencyStore
 from proxy.stores.memory.limiter import MemoryLimiterStore
 from proxy.stores.memory.store import open_memory
-
-__all__ = ["MemoryIdempotencyStore", "MemoryLimiterStore", "open_memory"]

@@ -1,6 +1,7 @@
 """How much of the store each caller uses, and in which order its records are evicted."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 CALLER_USAGE_BYTES = 416
 """Bytes that a caller takes besides its records: measured, on 64 bits."""
@@ -38,22 +39,20 @@ class EvictionOrder:
         self._first = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CallerUsage:
     """What one caller uses of the store."""
 
-    __slots__ = ("bytes", "caller", "ended", "markers", "open", "results")
-
-    def __init__(self, caller: str) -> None:
-        self.caller = caller
-        self.open = 0
-        """Records that may not be evicted: in flight, or held."""
-        self.ended = 0
-        """Ended records, which may be evicted."""
-        self.bytes = 0
-        """Bytes of the results of the ended records."""
-        self.results = EvictionOrder()
-        """Ended records that have a result, and (below) those that have none."""
-        self.markers = EvictionOrder()
+    caller: str
+    open: int = 0
+    """Records that may not be evicted: in flight, or held."""
+    ended: int = 0
+    """Ended records, which may be evicted."""
+    bytes: int = 0
+    """Bytes of the results of the ended records."""
+    results: EvictionOrder = field(default_factory=EvictionOrder)
+    """Ended records that have a result, and (below) those that have none."""
+    markers: EvictionOrder = field(default_factory=EvictionOrder)
 
     def __repr__(self) -> str:
         return f"<usage of {self.caller}: {self.open} open, {self.ended} ended, {self.bytes} bytes>"

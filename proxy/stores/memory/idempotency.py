@@ -15,6 +15,7 @@ one caller has at most half of the records that may not be evicted while others 
 eighths while it is alone. Where all of it is taken by records that must stay, new keys are refused.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -24,11 +25,15 @@ from proxy.core.recorders import Meter
 from proxy.policy.fair_share import FairShare, limit_for_one_caller
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
+    LOOKED_AT,
+    PAGE,
     YOURS,
     Claim,
     ClaimAnswer,
     Claimed,
     Ending,
+    KeyFilter,
+    KeyPage,
     KnownKeys,
     Record,
     RecordState,
@@ -54,6 +59,11 @@ _TIDY_EVERY = 16
 """Claims after which expired records are looked for."""
 _LOOKS = 2 * _TIDY_EVERY
 """Records that may be dropped then, of each queue: more than were added meanwhile."""
+_AT_A_TIME, _NAMES_AT_A_TIME = 500, 10_000
+"""Records, and names, that are looked at for an operator in one step of the event loop: each takes
+about a millisecond."""
+_SAMPLES = 1_000
+"""Names by which the length of a page is estimated."""
 _LOOK_AGAIN = 1.0
 """Seconds until expired records are looked for again among those held: it takes a while."""
 _LEFT_SHARE = 0.25
@@ -228,6 +238,28 @@ class MemoryIdempotencyStore:
         record = self._find(name)
         return None if record is None else shown(record, now=self._clock.monotonic())
 
+    async def page(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return records for an operator, in the order of their names, from *after*."""
+        names = [*self._open]
+        # A record in flight may be shown as held; none that is open is shown as ended.
+        if not wanted.states <= {RecordState.IN_FLIGHT, RecordState.HELD}:
+            names += self._ended
+        last = _last_to_look_at(names, after)
+        chosen: list[str] = []
+        for start in range(0, len(names), _NAMES_AT_A_TIME):
+            part = names[start : start + _NAMES_AT_A_TIME]
+            chosen += [name for name in part if name > after and (not last or name <= last)]
+            await asyncio.sleep(0)  # requests go on meanwhile
+        found: list[tuple[str, Shown]] = []
+        for number, name in enumerate(sorted(chosen)):
+            if not number % _AT_A_TIME:
+                await asyncio.sleep(0)
+            if (record := await self.show(name)) is not None and wanted.accepts(record):
+                found.append((name, record))
+            if len(found) == PAGE:
+                return KeyPage(tuple(found), name)
+        return KeyPage(tuple(found), last)
+
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or its owner is alive."""
         record = self._find(name)
@@ -300,8 +332,8 @@ class MemoryIdempotencyStore:
             self._says_held = True
             _log.warning(
                 "half of the space for idempotency keys is held by requests that may have run (%d "
-                "of at most %d): find out whether they did, and release them with `holdfast keys "
-                "release`",
+                "of at most %d): find out whether those of `holdfast keys list` did, and release "
+                "them with `holdfast keys release`",
                 self._held,
                 2 * self._half,
             )
@@ -511,6 +543,17 @@ class MemoryIdempotencyStore:
         ]
         for name in expired:
             self._forget(name)
+
+
+def _last_to_look_at(names: list[str], after: str) -> str:
+    """Return a name so that about as many follow *after* up to it as a page looks at.
+
+    Empty: all that follow.
+    """
+    step = max(len(names) // _SAMPLES, 1)
+    following = sorted(name for name in names[::step] if name > after)
+    count = LOOKED_AT // step
+    return following[count] if count < len(following) else ""
 
 
 def _nothing() -> None:

@@ -24,5 +24,3 @@ configured.
 
 from proxy.stores.redis.scripts import OPERATIONS
 from proxy.stores.redis.store import RedisStore, open_redis
-
-__all__ = ["OPERATIONS", "RedisStore", "open_redis"]

@@ -10,16 +10,15 @@ want their share), no slot is used again until enough calls are over.
 """
 
 import asyncio
+from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 
-from proxy.core.clock import Clock
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import ThrottleSettings, ThrottleWithoutStore
-from proxy.policy.throttle.limiter import NEVER, LimiterListener, concurrency_quota
+from proxy.policy.throttle.limiter import NEVER, concurrency_quota
 from proxy.stores.redis.degraded import degraded_slots
 from proxy.stores.redis.limiter import SharedLimiter
 from proxy.stores.redis.link import HEARTBEAT_TIMEOUT
-from proxy.stores.redis.permit_commands import PermitCommands
 
 RENEW_EVERY = 1.0
 """Seconds between two reports while we have slots."""
@@ -30,60 +29,41 @@ LOOK_EVERY = 0.04
 back."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SharedConcurrencyLimiter(SharedLimiter):
     """The concurrency slots of one bucket that this instance uses and may use."""
 
-    __slots__ = (
-        "_alone",
-        "_granted",
-        "_is_contested",
-        "_lapses",
-        "_limit",
-        "_look_timer",
-        "_may",
-        "_most",
-        "_most_before",
-        "_next",
-        "_reported",
-        "_under_way",
-        "_wanted",
-    )
+    _under_way: int
+    _: KW_ONLY
+    _limit: int = field(init=False)
+    """How many slots there are in all; 0 once they are given back for good."""
+    _alone: float | None = None
+    """How many we may use while the store is down, and for a moment after that."""
+    _may: int = 0
+    """How many slots this instance may use."""
+    _granted: int = 0
+    """How many the store has granted us; never less than we use, while the lease runs."""
+    _lapses: float = 0.0
+    """When the store takes this instance for dead."""
+    _reported: float = 0.0
+    _next: float = 0.0
+    """Before that moment it is no use to ask for more."""
+    _wanted: int = 0
+    """Slots for calls that wait, as far as we were told."""
+    _most: int = 0
+    _most_before: int = 0
+    """The most that were in use since the last look, and in the time before that."""
+    _is_contested: bool = False
+    """Whether we got less than we asked for."""
+    _look_timer: asyncio.TimerHandle | None = None
 
-    def __init__(
-        self,
-        settings: ThrottleSettings,
-        under_way: int,
-        listener: LimiterListener,
-        commands: PermitCommands,
-        clock: Clock,
-    ) -> None:
-        """Limit by *settings*, with so many calls *under_way*."""
-        super().__init__(settings, listener, commands, clock)
-        self._limit = settings.concurrency or 0
-        """How many slots there are in all; 0 once they are given back for good."""
-        self._under_way = under_way
-        self._alone: float | None = None
-        """How many we may use while the store is down, and for a moment after that."""
-        self._may = 0
-        """How many slots this instance may use."""
-        self._granted = 0
-        """How many the store has granted us; never less than we use, while the lease runs."""
-        self._lapses = 0.0
-        """When the store takes this instance for dead."""
-        self._reported = 0.0
-        self._next = 0.0
-        """Before that moment it is no use to ask for more."""
-        self._wanted = 0
-        """Slots for calls that wait, as far as we were told."""
-        self._most = self._most_before = 0
-        """The most that were in use since the last look, and in the time before that."""
-        self._is_contested = False
-        """Whether we got less than we asked for."""
-        self._look_timer: asyncio.TimerHandle | None = None
+    def __post_init__(self) -> None:
+        SharedLimiter.__post_init__(self)
+        self._limit = self._settings.concurrency or 0
         if not self._store_is_up:
             self._do_without_store()
-        elif under_way:
-            self._report(clock.monotonic())
+        elif self._under_way:
+            self._report(self._clock.monotonic())
 
     def __repr__(self) -> str:
         return (
@@ -258,7 +238,7 @@ class SharedConcurrencyLimiter(SharedLimiter):
 
     def close(self) -> None:
         """Give all slots back: the process is about to end, or the limit has."""
-        super().close()
+        SharedLimiter.close(self)  # super() does not survive slots=True
         if self._look_timer is not None:
             self._look_timer.cancel()
             self._look_timer = None

@@ -29,6 +29,9 @@ Command = tuple[str | bytes | int, ...]
 Answered = Callable[[Reply, float], None]
 """Called with the reply, and when its command was sent."""
 
+_READING = 0.001
+"""Seconds that the loop gets to read what has come, before an answer is found missing."""
+
 _LONGEST = 5
 """Timeouts after which a reply is overdue for good, whatever else comes meanwhile."""
 
@@ -187,16 +190,26 @@ class RedisConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look, due)
 
     def _look(self, due: float) -> None:
+        """Judge whether the server answers, once all that has come is read.
+
+        The loop may have been busy until now, and then timers are its first concern.
+        """
+        self._timer = None
+        if not self._pending:
+            self._had_unacked = False
+        elif self._clock.monotonic() - due > self._timeout / 2:
+            # This process was suspended: others have yet to get to run as well.
+            self._watch(self._timeout / 4)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(_READING, self._judge)
+
+    def _judge(self) -> None:
         """Check whether anything moves, and which replies are late. One timer is enough for all."""
         self._timer = None
         if not self._pending:
             self._had_unacked = False
             return
         now = self._clock.monotonic()
-        if now - due > self._timeout / 2:
-            # This process was suspended: what has come meanwhile is yet to be read.
-            self._watch(self._timeout / 4)
-            return
         oldest = self._pending[0].sent
         if self._goes_out():
             self._moved = now

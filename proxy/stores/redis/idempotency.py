@@ -9,6 +9,7 @@ Large results go over a connection of their own: no claim waits behind them.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -16,10 +17,14 @@ from math import ceil
 
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
+    LOOKED_AT,
+    PAGE,
     Claim,
     ClaimAnswer,
     Claimed,
     Ending,
+    KeyFilter,
+    KeyPage,
     RecordState,
     Shown,
 )
@@ -29,6 +34,12 @@ from proxy.stores.redis.connection import Command, Reply
 from proxy.stores.redis.link import Link
 from proxy.stores.redis.scripts import CLAIM, DROP, RENEW, REVOKE, SETTLE, SHOW
 
+_AT_A_TIME = 500
+"""Keys that the server looks at in one step; others wait for as long."""
+_PAGE_WITHIN = 2.0
+"""Seconds after which a page ends where it is: whoever asked for it waits."""
+_CURSORS = 2**64
+"""The server's cursors are below."""
 MOST_LEFT = 16 * 1024**2
 """Bytes that all instances together leave behind for requests that wait, within the time they
 last."""
@@ -139,7 +150,34 @@ class RedisIdempotencyStore:
 
     async def show(self, name: str) -> Shown | None:
         """Return a key's record for an operator; None if there is none."""
-        return await self._link.ask("admin", SHOW, (self._key(name),), (), _shown)
+        return await self._link.ask("admin", SHOW, (self._key(name),), (), _only_shown)
+
+    async def page(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return records for an operator, in no order, from *after*, a cursor of the server's."""
+        if after and not (after.isascii() and after.isdigit() and int(after) < _CURSORS):
+            return None
+        self._require_link("admin")
+        found: dict[str, Shown] = {}
+        cursor, looked = after or "0", 0
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._key("")) + "*"
+        clock = asyncio.get_running_loop().time
+        until = clock() + _PAGE_WITHIN
+        while looked < LOOKED_AT and len(found) < PAGE and clock() < until:
+            # Never KEYS, which stops the server for as long as it takes.
+            scan = ("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_A_TIME)
+            cursor, keys = await self._bulk.ask("admin", scan, _scanned)
+            looked += _AT_A_TIME
+            if keys:
+                shown = await self._bulk.run("admin", SHOW, keys, (), _all_shown)
+                names = (key.removeprefix(self._key("")) for key in keys)
+                found |= {
+                    name: record
+                    for name, record in zip(names, shown, strict=True)
+                    if record is not None and wanted.accepts(record)
+                }
+            if cursor == "0":
+                return KeyPage(tuple(found.items()), "")
+        return KeyPage(tuple(found.items()), cursor)
 
     async def drop(self, name: str) -> bool:
         """Forget a key; False if there is none, or its owner is alive."""
@@ -251,8 +289,35 @@ def _yes_no_or_waits(reply: list[Reply]) -> bool | None:
     return None if reply == [2] else _yes_or_no(reply)
 
 
-def _shown(reply: list[Reply]) -> Shown | None:
+def _scanned(reply: Reply) -> tuple[str, tuple[str, ...]]:
     match reply:
+        case [bytes(cursor), list(keys)] if cursor.isdigit():
+            names = (key.decode(errors="replace") for key in keys if isinstance(key, bytes))
+            return cursor.decode(), tuple(names)
+    raise _nonsense()
+
+
+def _only_shown(reply: list[Reply]) -> Shown | None:
+    match reply:
+        case [list(values)]:
+            return _shown(values)
+    raise _nonsense()
+
+
+def _all_shown(reply: list[Reply]) -> list[Shown | None]:
+    return [_known_or_none(values) for values in reply]
+
+
+def _known_or_none(values: Reply) -> Shown | None:
+    """Return a record; None, too, if it cannot be read: the others are to be shown."""
+    try:
+        return _shown(values) if isinstance(values, list) else None
+    except StoreError:
+        return None
+
+
+def _shown(values: list[Reply]) -> Shown | None:
+    match values:
         case []:
             return None
         case [bytes(state), bytes(route), int(created), int(expires), int(left), int(size)] if (

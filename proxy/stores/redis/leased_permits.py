@@ -1,6 +1,7 @@
 """The permits of one bucket that are leased ahead in batches, and how many will be needed."""
 
 from collections import deque
+from dataclasses import dataclass
 from math import inf
 
 _RECENTLY = 0.05
@@ -10,15 +11,13 @@ _LOW = 0.25
 """What is leased ahead, and what is left when more is asked for: shares of the use in a life."""
 
 
+@dataclass(slots=True, eq=False)
 class PermitBatch:
     """Permits that lapse together."""
 
-    __slots__ = ("lapses", "left", "opens")
-
-    def __init__(self, left: int, lapses: float, opens: float = -inf) -> None:
-        self.left = left
-        self.lapses = lapses
-        self.opens = opens
+    left: int
+    lapses: float
+    opens: float = -inf
 
 
 class LeasedPermits:

@@ -13,6 +13,7 @@ and our share of it.
 
 import asyncio
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, field
 
 from proxy.core.clock import Clock
 from proxy.policy.settings import ThrottleSettings
@@ -20,42 +21,27 @@ from proxy.policy.throttle.limiter import LimiterListener
 from proxy.stores.redis.permit_commands import PermitCommands
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class SharedLimiter(ABC):
     """A limiter of one bucket with a store behind it (policy.throttle.limiter.Limiter)."""
 
-    __slots__ = (
-        "__weakref__",
-        "_clock",
-        "_commands",
-        "_due",
-        "_listener",
-        "_settings",
-        "_store_is_up",
-        "_timer",
-        "_waiting",
-        "is_asking",
-    )
+    _settings: ThrottleSettings
+    _listener: LimiterListener
+    _commands: PermitCommands
+    _clock: Clock
+    _: KW_ONLY
+    _store_is_up: bool = field(init=False)
+    """Whether the store can be asked."""
+    is_asking: bool = False
+    """Whether the store has yet to answer."""
+    _waiting: int = 0
+    """How many wait, as far as we were told since the store last answered."""
+    _timer: asyncio.TimerHandle | None = None
+    _due: float = 0.0
+    """When the timer fires."""
 
-    def __init__(
-        self,
-        settings: ThrottleSettings,
-        listener: LimiterListener,
-        commands: PermitCommands,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._listener = listener
-        self._commands = commands
-        self._clock = clock
-        self._store_is_up = commands.link.is_up
-        """Whether the store can be asked."""
-        self.is_asking = False
-        """Whether the store has yet to answer."""
-        self._waiting = 0
-        """How many wait, as far as we were told since the store last answered."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
-        """When the timer fires."""
+    def __post_init__(self) -> None:
+        self._store_is_up = self._commands.link.is_up
 
     # Asking the store.
 

@@ -33,9 +33,12 @@ class PermitCommands:
         """Request *want* permits; the answer tells of a pause, too."""
         self._permits("take", terms, answer, want=want)
 
-    def report_sent(self, sent: int, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
-        """Report calls that were sent without the store, within *seconds*."""
-        self._permits("take", terms, answer, alone=(sent, _microseconds(seconds)))
+    def report_sent(
+        self, sent: int, seconds: float, last_ago: float, terms: LeaseTerms, answer: Answer
+    ) -> None:
+        """Report calls that were sent without the store, within *seconds*; *last_ago* the last."""
+        alone = (sent, _microseconds(seconds), _microseconds(last_ago))
+        self._permits("take", terms, answer, alone=alone)
 
     def pause(self, seconds: float, terms: LeaseTerms, answer: Answer) -> None:
         """Close the bucket, and publish that to all instances."""
@@ -49,7 +52,7 @@ class PermitCommands:
         *,
         want: int = 0,
         pause: float = 0.0,
-        alone: tuple[int, int] = (0, 0),
+        alone: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         args: tuple[str | int, ...] = (want, _microseconds(pause))
         args += (_microseconds(terms.longest_pause), _microseconds(terms.ahead))

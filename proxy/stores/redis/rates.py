@@ -4,17 +4,16 @@ While the store is down, a degraded limiter takes the place of its permits (``de
 it is back it is told what was sent meanwhile, which it did not count.
 """
 
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil
 
-from proxy.core.clock import Clock
 from proxy.http.refusal import QuotaLeft
 from proxy.policy.settings import ThrottleSettings, ThrottleWithoutStore
-from proxy.policy.throttle.limiter import LimiterListener, LocalRateLimiter
+from proxy.policy.throttle.limiter import LocalRateLimiter
 from proxy.stores.redis.degraded import degraded_rates
-from proxy.stores.redis.lease_terms import lease_terms
+from proxy.stores.redis.lease_terms import LeaseTerms, lease_terms
 from proxy.stores.redis.leased_permits import LeasedPermits
 from proxy.stores.redis.limiter import SharedLimiter
-from proxy.stores.redis.permit_commands import PermitCommands
 
 _PACE = 0.002
 """Seconds per instance between two commands while the limit is reached: the more instances ask, the
@@ -27,51 +26,38 @@ _SAME_PAUSE = 0.005
 """Seconds by which two messages about one pause may differ."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SharedRateLimiter(SharedLimiter):
     """Permits of which all instances together have so many."""
 
-    __slots__ = (
-        "_alone_since",
-        "_degraded",
-        "_epoch",
-        "_is_contested",
-        "_leases",
-        "_next",
-        "_paused_until",
-        "_permit_life",
-        "_sent_alone",
-        "_terms",
-    )
+    _permit_life: float | None = None
+    """Seconds for which a permit lives, if the rates do not decide."""
+    _: KW_ONLY
+    _terms: LeaseTerms = field(init=False)
+    _leases: LeasedPermits = field(init=False)
+    _epoch: int = 0
+    """Answers to commands of an earlier epoch bring no permits."""
+    _is_contested: bool = False
+    """Whether we got less than we asked for."""
+    _next: float = 0.0
+    """Before that moment there is no permit for certain."""
+    _degraded: LocalRateLimiter | None = None
+    """The limiter in force while the store is down, and for a moment after that."""
+    _sent_alone: int = 0
+    """Calls that were sent without the store, and of which it does not know yet."""
+    _alone_since: float = 0.0
+    _last_alone: float = 0.0
+    """When the last of them was sent, or later."""
+    _paused_until: float = 0.0
+    """When the last pause is over."""
 
-    def __init__(
-        self,
-        settings: ThrottleSettings,
-        listener: LimiterListener,
-        commands: PermitCommands,
-        clock: Clock,
-        *,
-        permit_life: float | None = None,
-    ) -> None:
-        """Limit by *settings*; *permit_life*: seconds, if the rates do not decide."""
-        super().__init__(settings, listener, commands, clock)
-        self._permit_life = permit_life
-        self._terms = lease_terms(settings, permit_life)
-        self._leases = LeasedPermits(self._terms.life, self._terms.interval, clock.monotonic())
-        self._epoch = 0
-        """Answers to commands of an earlier epoch bring no permits."""
-        self._is_contested = False
-        """Whether we got less than we asked for."""
-        self._next = 0.0
-        """Before that moment there is no permit for certain."""
-        self._degraded: LocalRateLimiter | None = None
-        """The limiter in force while the store is down, and for a moment after that."""
-        self._sent_alone = 0
-        """Calls that were sent without the store, and of which it does not know yet."""
-        self._alone_since = 0.0
-        self._paused_until = 0.0
-        """When the last pause is over."""
+    def __post_init__(self) -> None:
+        SharedLimiter.__post_init__(self)
+        self._terms = lease_terms(self._settings, self._permit_life)
+        now = self._clock.monotonic()
+        self._leases = LeasedPermits(self._terms.life, self._terms.interval, now)
         if not self._store_is_up:
-            self._do_without_store(clock.monotonic())
+            self._do_without_store(now)
 
     def __repr__(self) -> str:
         permits = f"{self._leases.left} permits" if self._store_is_up else "no store"
@@ -88,6 +74,7 @@ class SharedRateLimiter(SharedLimiter):
             return False
         if not self._store_is_up:
             self._sent_alone += 1
+            self._last_alone = now
         elif self._terms.rates:
             leases = self._leases
             if not leases.take(now, reserved):
@@ -324,7 +311,8 @@ class SharedRateLimiter(SharedLimiter):
         def answer(numbers: list[int], sent: float) -> None:  # noqa: ARG001 - it knows now
             self._sent_alone -= reported
 
-        self._commands.report_sent(reported, now - self._alone_since, self._terms, answer)
+        alone_for, last_ago = now - self._alone_since, now - self._last_alone
+        self._commands.report_sent(reported, alone_for, last_ago, self._terms, answer)
 
     def trust_store(self) -> None:
         """Drop the degraded limiter: by now all instances know that the store is up."""

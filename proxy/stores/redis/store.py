@@ -133,9 +133,7 @@ class RedisStore:
         commands = PermitCommands(
             self._link, self._prefix, bucket, self._instance, next(self._numbers)
         )
-        rates = SharedRateLimiter(
-            settings, listener, commands, self._clock, permit_life=self._permit_life
-        )
+        rates = SharedRateLimiter(settings, listener, commands, self._clock, self._permit_life)
         self._limiters.add(rates)
         self._by_bucket[bucket] = rates
         if not settings.rates:
@@ -149,7 +147,7 @@ class RedisStore:
         settings: ThrottleSettings,
         under_way: int,
     ) -> SharedConcurrencyLimiter:
-        limiter = SharedConcurrencyLimiter(settings, under_way, listener, commands, self._clock)
+        limiter = SharedConcurrencyLimiter(settings, listener, commands, self._clock, under_way)
         self._limiters.add(limiter)
         return limiter
 

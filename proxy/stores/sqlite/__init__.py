@@ -17,5 +17,3 @@ other processes have set free, and deletes what has expired. It imports ``core``
 """
 
 from proxy.stores.sqlite.store import OPERATIONS, SqliteStore, open_sqlite
-
-__all__ = ["OPERATIONS", "SqliteStore", "open_sqlite"]

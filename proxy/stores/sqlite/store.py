@@ -10,7 +10,15 @@ from typing import TypeVar, cast
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreMeter, StoreRecorder
-from proxy.policy.idempotency.record import Claim, ClaimAnswer, Claimed, Ending, Shown
+from proxy.policy.idempotency.record import (
+    Claim,
+    ClaimAnswer,
+    Claimed,
+    Ending,
+    KeyFilter,
+    KeyPage,
+    Shown,
+)
 from proxy.policy.settings import SqliteSettings
 from proxy.stores import LARGE, PATIENCE, OpenedStore, StoreError, caller_share_name
 from proxy.stores.memory import MemoryLimiterStore
@@ -163,6 +171,16 @@ class SqliteStore:
         """Return a key's record for an operator; None if there is none."""
         return await self._ask(
             "admin", lambda table: table.show(name), only_reads=True, may_be_void=True
+        )
+
+    async def page(self, wanted: KeyFilter, after: str) -> KeyPage | None:
+        """Return records for an operator, in the order of their names, from *after*."""
+        return await self._ask(
+            "admin",
+            lambda table: table.page(wanted, after),
+            only_reads=True,
+            may_be_void=True,
+            is_large=True,  # it may take a while, and delays no claim
         )
 
     async def drop(self, name: str) -> bool:

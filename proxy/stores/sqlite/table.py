@@ -23,10 +23,14 @@ from pathlib import Path
 from proxy.core.clock import Clock
 from proxy.policy.idempotency.record import (
     LEFT_FOR,
+    LOOKED_AT,
+    PAGE,
     Claim,
     ClaimAnswer,
     Claimed,
     Ending,
+    KeyFilter,
+    KeyPage,
     Record,
     RecordState,
     Shown,
@@ -116,6 +120,7 @@ _WITHOUT_LARGE = _COLUMNS.names.replace(
     "result", f"CASE WHEN length(result) > {LARGE} THEN x'' ELSE result END"
 )
 """The columns, but a large result is not read: SQLite knows its size without doing so."""
+_WITHOUT_RESULT = _COLUMNS.names.replace("result", "x''")
 _IS_LEASED = "state = ? AND boot = ? AND lease_until > ? AND lease_until <= ? + lease"
 """Whether the owner of a row counts as alive, as :meth:`Record.is_leased` tells of a record."""
 MOST_LEFT = 16 * 1024**2
@@ -225,6 +230,30 @@ class KeyTable:
         record, size = self._find(name, now, self._clock.wall())
         return None if record is None else replace(shown(record, now=now), size=size)
 
+    def page(self, wanted: KeyFilter, after: str) -> KeyPage:
+        """Return records for an operator, in the order of their names, from *after*."""
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        rows = self._run(
+            f"SELECT name, length(result), {_WITHOUT_RESULT} FROM keys"  # noqa: S608 - a constant
+            " WHERE name > ? ORDER BY name LIMIT ?",
+            (after, LOOKED_AT),
+        )
+        found: list[tuple[str, Shown]] = []
+        looked, last = 0, ""
+        for name, size, *row in rows:
+            looked, last = looked + 1, str(name)
+            try:
+                record = self._leased_now(tuple(row), now)
+            except StoreError:
+                continue  # the others are to be shown
+            if not record.has_expired(now=now, wall=wall):
+                seen = replace(shown(record, now=now), size=size)
+                if wanted.accepts(seen):
+                    found.append((last, seen))
+            if len(found) == PAGE:
+                return KeyPage(tuple(found), last)
+        return KeyPage(tuple(found), last if looked == LOOKED_AT else "")
+
     def result(self, name: str, owner: str) -> bytes | None:
         """Return the result of a key that is done; with *owner*, what that owner left behind."""
         now = self._clock.monotonic()
@@ -308,11 +337,15 @@ class KeyTable:
         ).fetchone()
         if row is None:
             return None, 0
-        record, boot, lease = _record(row[1:])
+        return self._leased_now(row[1:], now), row[0]
+
+    def _leased_now(self, row: tuple[object, ...], now: float) -> Record:
+        """Return a row's record, with a lease that is one at present, or none."""
+        record, boot, lease = _record(row)
         if boot != self._boot or record.lease_until > now + lease:
             # It ended with the machine's last start. Not -inf: it is written back as it is.
             record = record._replace(lease_until=0.0)
-        return record, row[0]
+        return record
 
     def _write(self, name: str, record: Record, lease: float) -> None:
         # Not "or replace", which would not fire the triggers.

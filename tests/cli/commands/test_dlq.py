@@ -102,7 +102,7 @@ async def test_a_terminal_gets_colours_and_eighty_columns() -> None:
         assert "\x1b[31m503" in said.text
         assert "\x1b[33mtransient" in said.text
         assert "\x1b[32mno" in said.text
-        _, _, _, *rows = lines = said.uncoloured.splitlines()
+        _, _, *rows = lines = said.uncoloured.splitlines()
         assert max(map(len, lines)) <= 80
         ids = [letter(number).id for number in (4, 3, 2, 1)]
         assert [row.split()[0] for row in rows] == ids

@@ -54,7 +54,7 @@ def url_of(proxy: RunningProxy) -> str:
 
 def row(text: str, title: str, name: str) -> list[str]:
     """The cells of one row below a title."""
-    below = text.partition(f"\n{title}\n")[2].partition("\n\n")[0]
+    below = text.partition(f"\n{title}")[2].partition("\n\n")[0]
     [found] = [line for line in below.splitlines() if line.startswith(f"{name} ")]
     return found.removeprefix(name).split()
 
@@ -72,23 +72,69 @@ async def test_after_retries() -> None:
         upstream.script(answer(response(404)), answer(response(500)))
         for _ in range(3):
             await proxy.get("/")
-        code, text, err = await status("--admin", url_of(proxy))
+        code, text, err = await status("--admin", url_of(proxy), COLUMNS="120")
     assert (code, err) == (0, "")
-    first, reloads, store, *_ = text.splitlines()
-    assert re.fullmatch(r"holdfast \d+\.\d+\.\d+: ready, up \d+s, \d connections?", first)
-    assert (reloads, store) == ("reloads: 0 good, 0 refused", "store: memory of this process")
-    requests, errors, retries, worked, waits = row(text, "Routes", "all")
-    assert (requests, errors, retries, worked) == ("4", "25.0%", "2", "50.0%")
-    assert re.fullmatch(r"[\d.]+ms/[\d.]+ms", waits)
-    in_flight, breaker, budget = row(text, "Now", "all")
-    assert (in_flight, breaker) == ("0", "closed")
-    assert int(budget) >= 1
-    assert row(text, "Failed attempts", "all") == (
-        ["2", "2", "503", "x1,", "reset", "x1,", "404", "x1,", "500", "x1"]
+    first, store, *_ = text.splitlines()
+    assert re.fullmatch(
+        r"holdfast \d+\.\d+\.\d+: ready, up \d+s, \d connections?, 0 in flight", first
     )
-    address, *state = row(text, "Upstreams", "scripted")
+    assert store == "store: memory of this process"
+    rate, errors, refused, latency, in_flight, *totals = row(text, "Routes", "all")
+    assert float(rate) > 0
+    assert (errors, refused, in_flight, totals) == ("25.0%", "0.0%", "0", ["4", "25.0%"])
+    assert re.fullmatch(r"[\d.]+m?s/[\d.]+m?s", latency)
+    retries, worked, waits, *totals = row(text, "Retries", "all")
+    assert (retries, worked, totals[:2]) == ("2", "50.0%", ["2", "50.0%"])
+    assert re.fullmatch(r"[\d.]+ms/[\d.]+ms", waits)
+    assert row(text, "Failed attempts", "all") == (
+        ["2", "2", "2", "2", "503", "x1,", "reset", "x1,", "404", "x1,", "500", "x1"]
+    )
+    assert row(text, "Not retried", "all") == ["not_retryable_status", "x1", "x1"]
+    address, state, calls, _, opened, idle, budget = row(text, "Upstreams", "scripted")
     assert address == upstream.url.removeprefix("http://")
-    assert state == ["closed", "1", "1"]
+    assert (state, opened, idle) == ("closed", "1", "1")
+    assert float(calls) > 0
+    assert int(budget) >= 1
+    assert text.splitlines()[-2:] == [
+        "reloads: 0 good, 0 refused",
+        "not used by any route: throttle, idempotency, dead_letter",
+    ]
+
+
+async def test_trouble_comes_first_with_a_sentence() -> None:
+    async with (
+        ScriptedUpstream(answer(response(500))) as upstream,
+        running(one_route(upstream)) as proxy,
+    ):
+        for _ in range(3):
+            await proxy.get("/")
+        _, text, _ = await status("--admin", url_of(proxy))
+        found = json.loads((await proxy.admin("GET", "/status")).body)["trouble"]
+    above, _, below = text.partition("\nTrouble\n")
+    assert above.count("\n") == 2
+    sentence = below.partition("\n\n")[0]
+    assert re.fullmatch(
+        r"!!  route all  3 of 3 requests failed in the last \d+ s: 500 x3", sentence
+    )
+    assert [(one["level"], one["name"], one["reason"]) for one in found] == [
+        ("bad", "all", "errors")
+    ]
+
+
+async def test_one_route_of_several() -> None:
+    config = one_route("http://127.0.0.1:9").replace(
+        "routes:", "routes:\n  - {name: other, match: /other, upstream: scripted}"
+    )
+    async with running(config) as proxy:
+        _, text, _ = await status("--route", "other", "--admin", url_of(proxy))
+        assert row(text, "Routes", "other")
+        assert "\nall " not in text
+        assert await error_line("--route", "othr", "--admin", url_of(proxy)) == (
+            'no route is called "othr", did you mean "other"?'
+        )
+        assert await error_line("--route", "\x1b]0;x\x07", "--admin", url_of(proxy)) == (
+            'no route is called "?]0;x?", there are: other, all'
+        )
 
 
 async def test_listed_statuses_are_transient_as_the_file_has_them() -> None:
@@ -101,11 +147,11 @@ async def test_listed_statuses_are_transient_as_the_file_has_them() -> None:
         for _ in range(3):
             await proxy.get("/")
         _, text, _ = await status("--admin", url_of(proxy))
-        assert row(text, "Failed attempts", "all")[:2] == ["2", "1"], "418 and 500 against 503"
+        assert row(text, "Failed attempts", "all")[2:4] == ["2", "1"], "418 and 500 against 503"
         proxy.config.write_text(proxy.config.read_text().replace("on: [500]", "on: [503]"))
         assert (await proxy.admin("POST", "/-/reload")).status == 200
         _, text, _ = await status("--admin", url_of(proxy))
-        assert row(text, "Failed attempts", "all")[:2] == ["2", "1"], "418 and 503 against 500"
+        assert row(text, "Failed attempts", "all")[2:4] == ["2", "1"], "418 and 503 against 500"
     assert "reloads: 1 good, 0 refused" in text
 
 
@@ -123,18 +169,22 @@ async def test_limits_and_duplicates() -> None:
         assert (await proxy.get("/")).status == 200
         assert (await proxy.get("/")).status == 429
         _, text, _ = await status("--admin", url_of(proxy))
-    requests, errors, duplicates = row(text, "Routes", "all")
-    assert (requests, errors, duplicates) == ("6", "0.0%", "75.0%")
-    assert row(text, "Now", "all") == ["0", "0", "no"]
-    assert row(text, "Throttles", "route all") == ["2", "0", "1", "0", "no", "-"]
-    assert row(text, "Throttles", "upstream scripted") == ["2", "0", "0", "0", "no", "-"]
+    _, errors, refused, _, *totals = row(text, "Routes", "all")
+    assert (errors, refused, totals) == ("0.0%", "16.7%", ["0", "6", "0.0%", "16.7%"])
+    assert row(text, "Idempotency keys", "all") == ["4", "75.0%", "0", "4", "75.0%", "0"]
+    # Now: queue and pause; passed, delayed and refused of the last minute.
+    assert row(text, "Throttles", "route all") == ["0", "no", *"201"]
+    assert row(text, "Throttles", "upstream scripted") == ["0", "no", *"200"]
+    assert re.search(
+        r"^! +route all +1 of 6 requests was refused in .*: throttled x1$", text, re.MULTILINE
+    )
 
 
 async def test_a_shared_store(tmp_path: Path) -> None:
     store = f"store: sqlite:{tmp_path / 'keys.db'}"
     async with running(one_route("http://127.0.0.1:9", "idempotency: true", top=store)) as proxy:
         _, text, _ = await status("--admin", url_of(proxy))
-    assert text.splitlines()[2] == "store: up, 0 errors"
+    assert text.splitlines()[1] == f"store: up, sqlite:{tmp_path / 'keys.db'}, 0 errors"
 
 
 async def test_an_open_breaker() -> None:
@@ -143,9 +193,12 @@ async def test_an_open_breaker() -> None:
         async with running(config) as proxy:
             await proxy.get("/")
             _, text, _ = await status("--admin", url_of(proxy))
-    assert row(text, "Now", "all") == ["0", "open"]
     assert row(text, "Upstreams", "scripted")[1] == "open"
-    assert row(text, "Failed attempts", "all") == ["1", "0", "connect", "x1"]
+    assert row(text, "Failed attempts", "all") == ["1", "0", "1", "0", "connect", "x1"]
+    assert (
+        f"\n!!  upstream scripted  its breaker is open, nothing is sent to 127.0.0.1:{port}\n"
+        in text
+    )
 
 
 # How it looks.
@@ -169,7 +222,7 @@ async def test_plain_text_fits_80_columns_whatever_the_names() -> None:
 async def test_a_pipe_gets_plain_text(arguments: tuple[str, ...]) -> None:
     async with running(one_route("http://127.0.0.1:9")) as proxy:
         _, text, _ = await status(*arguments, "--admin", url_of(proxy))
-    assert "\nRoutes\n" in text
+    assert "\nRoutes " in text
     assert ESCAPE not in text
     assert text.isascii()
 
@@ -189,10 +242,14 @@ async def test_a_terminal_gets_colours() -> None:
     assert f"{GREEN}ready" in coloured.text
     assert re.search(rf"{re.escape(RED)} *50\.0%", coloured.text), "errors"
     assert re.search(rf"{re.escape(YELLOW)} *1", coloured.text), "a transient failure"
-    # The same numbers, the line below the headings and the time that has passed left out.
-    shown = [line.rstrip() for line in coloured.uncoloured.splitlines() if "\u2500" not in line]
-    assert shown[1:] == plain.splitlines()[1:]
-    assert max(map(len, shown)) <= 80
+    assert f"{ESCAPE}[1mRoutes" in coloured.text, "a title"
+    assert f"{ESCAPE}[4mroute" in coloured.text, "a heading"
+    # The same tables; rates depend on the time that has passed.
+    shown, same = (
+        re.sub(r"[\d.]+( s)?", "0", text).split() for text in (coloured.uncoloured, plain)
+    )
+    assert shown == same
+    assert max(map(len, coloured.uncoloured.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(
@@ -211,7 +268,12 @@ async def test_a_terminal_without_colours(
         admin = ["--admin", url_of(proxy)]
         ended = await on_terminal([*command, "status", *admin, *arguments], environ)
     assert ended.status == 0
-    assert "\nRoutes\nroute  requests  errors\nall           0       -\n" in ended.text
+    assert re.search(
+        r"^route  req/s  errors  refused  p50/p95  in flight  req", ended.text, re.MULTILINE
+    )
+    assert re.search(
+        r"^all        0       -        -        -          0 +0 +-$", ended.text, re.MULTILINE
+    )
     assert ESCAPE not in ended.text
 
 
@@ -234,7 +296,8 @@ async def test_json_is_what_the_listener_says() -> None:
         said = json.loads((await proxy.admin("GET", "/status")).body)
     assert code == 0
     shown = json.loads(text)
-    del shown["uptime_seconds"], said["uptime_seconds"]
+    for one in (shown, said):
+        del one["uptime_seconds"], one["last_minute"]["seconds"]
     assert shown == said
     assert text == json.dumps(json.loads(text), indent=2) + "\n"
 
@@ -262,20 +325,20 @@ async def test_watching_as_plain_text_prints_one_block_after_another() -> None:
     assert ESCAPE not in ended.text
     blocks = ended.text.split("\n--------\n")
     assert len(blocks) >= 3
-    assert all("\nRoutes\n" in block for block in blocks[:2])
+    assert all("\nRoutes " in block for block in blocks[:2])
     assert "Traceback" not in ended.text
 
 
-async def test_watching_on_a_terminal_draws_in_the_same_place() -> None:
+async def test_watching_on_a_terminal_gives_the_terminal_back() -> None:
     async with (
         ScriptedUpstream(answer(ok())) as upstream,
         running(one_route(upstream)) as proxy,
     ):
         command = (*HOLDFAST, "status", "--watch", "--admin", url_of(proxy))
-        ended = await on_terminal(command, until=lambda text: text.count("Routes") >= 2)
+        ended = await on_terminal(command, until=lambda text: text.count("since the last") >= 2)
     assert ended.status == 0
-    assert f"{ESCAPE}[1A" in ended.text, "it went up"
-    assert ended.text.count(f"{ESCAPE}[?25l") == ended.text.count(f"{ESCAPE}[?25h"), "the cursor"
+    assert ended.text.startswith(f"{ESCAPE}[?1049h{ESCAPE}[?25l"), "the other screen, no cursor"
+    assert ended.text.endswith(f"{ESCAPE}[?25h{ESCAPE}[?1049l")
     assert "Traceback" not in ended.text
 
 
@@ -297,7 +360,7 @@ async def test_a_proxy_that_goes_away_while_it_is_watched_may_come_back() -> Non
 
         def enough(text: str) -> bool:
             nonlocal killed
-            if "\nRoutes" in text and not killed:
+            if "\nRoutes " in text and not killed:
                 killed = True
                 proxy.process.kill()
             return f"no answer from {url}" in text
@@ -352,6 +415,12 @@ async def test_a_unix_socket_from_the_environment(tmp_path: Path) -> None:
     admin = f"unix:{tmp_path / 'admin.sock'}"
     async with running(f"admin: '{admin}'\n{one_route('http://127.0.0.1:9')}"):
         assert (await status(HOLDFAST_ADMIN=admin))[0] == 0
+
+
+async def test_json_is_not_about_one_route() -> None:
+    code, out, err = await status("--json", "--route", "all")
+    assert (code, out) == (2, "")
+    assert err.endswith("Error: --json shows all routes, select one with: jq '.routes[\"NAME\"]'\n")
 
 
 async def test_two_formats_at_once() -> None:

@@ -174,7 +174,7 @@ def test_scopes(only_line: Callable[..., None], marked: str, expected: str) -> N
             "Connection",
             "Connection has a meaning of its own, write Idempotency-Key (say)",
         ),
-        value("yes", "required", "yes", '"yes" is neither true nor false, write one of them'),
+        value("yes", "required", "yes", '"yes" is neither true nor false, write true'),
         value(
             "a word for waiting",
             "in_flight",

@@ -11,7 +11,7 @@ from proxy.config import Loaded
 from proxy.policy.settings import Listen, ListenTls
 
 REST = """
-upstreams: {a: "http://127.0.0.1:1"}
+upstreams: {a: "http://127.0.0.1:9"}
 routes: [{match: /**, upstream: a}]
 """
 

@@ -264,7 +264,7 @@ def test_line(only_line: Callable[..., None], marked: str, expected: str) -> Non
         in_file(
             "a duration in place of its mapping",
             RETRY.format("retry_after: »10s"),
-            "routes.api.retry.retry_after: keys belong here, write {max: 30s (say)}",
+            "routes.api.retry.retry_after: keys belong here, write {max: 10s}",
         ),
         # Outcomes
         in_file(

@@ -383,7 +383,7 @@ def test_certificates_are_watched(folder: Path, certificates: Path) -> None:
         in_file(
             "something else altogether",
             "store: »memcached://cache:11211",
-            'store: "memcached" is no scheme of a store, write redis:// or rediss://',
+            'store: "memcached" is no store, write memory, sqlite:PATH, redis:// or rediss://',
         ),
         in_file(
             "no host",

@@ -336,7 +336,7 @@ def test_keys(only_line: Callable[..., None], marked: str, expected: str) -> Non
         in_file(
             "a pause in short",
             THROTTLE.format("pause: »30s"),
-            "routes.api.throttle.pause: keys belong here, write {max: 30s (say)}",
+            "routes.api.throttle.pause: keys belong here, write {max: 30s}",
         ),
         in_file(
             "a pause of no time",

@@ -39,7 +39,10 @@ def test_a_url(loaded: Callable[..., Loaded], url: str, origin: Origin) -> None:
     ("url", "expected"),
     [
         ("ftp://a.example", '"ftp" is no scheme of an upstream, write http:// or https://'),
-        ("unix:/run/a.sock", '"unix:/run/a.sock" is no URL, write http://127.0.0.1:9200 (say)'),
+        (
+            "unix:/run/a.sock",
+            "an upstream on a unix socket is not supported, write http://127.0.0.1:9200 (say)",
+        ),
         ("http://", "the URL names no host, write http://127.0.0.1:9200 (say)"),
         ("http://:80", "the URL names no host, write http://127.0.0.1:9200 (say)"),
         ("http://a.example:0", '"0" is no port, write a number from 1 to 65535'),

@@ -264,7 +264,7 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         in_file(
             "a list where names belong",
             TOP.format("policies: »[]"),
-            "policies: names with values belong here, write them as a mapping",
+            "policies: names with values belong here, write them as a mapping: {payments: …}",
         ),
         in_file(
             "a key without a value",
@@ -299,7 +299,7 @@ from tests.config.templates import MATCH, ROUTE, TOP, UPSTREAM, in_file
         in_file(
             "neither true nor false",
             UPSTREAM.format("{urls: ['https://a.example'], tls: {verify: »on}}"),
-            'upstreams.api.tls.verify: "on" is neither true nor false, write one of them',
+            'upstreams.api.tls.verify: "on" is neither true nor false, write true',
         ),
         in_file(
             "a required key that is nearly right, and not called missing as well",
@@ -370,10 +370,39 @@ routes:
 
 
 def test_the_summary_counts(loaded: Callable[..., Loaded]) -> None:
+    unknown = "; not checked: whether upstreams answer and addresses are free"
     good = loaded(TOP.format(""))
-    assert good.summary == "holdfast.yaml: ok (1 route, 1 upstream)"
+    assert good.summary == f"holdfast.yaml: ok (1 route, 1 upstream){unknown}"
     warned = loaded(TOP.format("policies: {a: {}, b: {}}"))
-    assert warned.summary == "holdfast.yaml: ok (1 route, 1 upstream), 2 warnings"
+    assert warned.summary == f"holdfast.yaml: ok (1 route, 1 upstream), 2 warnings{unknown}"
     with pytest.raises(ConfigError) as caught:
         loaded(TOP.format("listen: 80\npolicies: {a: {}}"))
     assert caught.value.report.summary() == "holdfast.yaml: 1 fault, 1 warning"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            TOP.format("store: redis://127.0.0.1"),
+            "upstreams and the store answer and addresses are free",
+        ),
+        (
+            TOP.format("store: sqlite:keys.db"),
+            "upstreams answer, addresses are free and the store can be written",
+        ),
+        (
+            ROUTE.format("dead_letter: true"),
+            "upstreams answer, addresses are free and state_dir can be written",
+        ),
+        (
+            "store: sqlite:keys.db\n" + ROUTE.format("dead_letter: true"),
+            "upstreams answer, addresses are free and the store and state_dir can be written",
+        ),
+        ("routes: []", "addresses are free"),
+    ],
+)
+def test_the_summary_says_what_was_not_checked(
+    loaded: Callable[..., Loaded], text: str, expected: str
+) -> None:
+    assert loaded(text).summary.partition("; ")[2] == f"not checked: whether {expected}"

@@ -73,14 +73,14 @@ def test_files_merge_mappings_and_replace_the_rest(folder: Path) -> None:
         "routes: [{name: base, match: /**, upstream: a}]\n"
     )
     (folder / "site.yaml").write_text(
-        "listen: 127.0.0.1:3\n"
+        "listen: 127.0.0.1:4\n"
         "limits: {connections: 6}\n"
         "upstreams: {b: {urls: ['http://127.0.0.1:3']}}\n"
         "routes: [{name: site, match: /a, upstream: a}, {name: b, match: /b, upstream: b}]\n"
     )
     found = load(["base.yaml", folder / "site.yaml"], {})
     settings = found.settings
-    assert [str(listen) for listen in settings.listen] == ["127.0.0.1:3"]
+    assert [str(listen) for listen in settings.listen] == ["127.0.0.1:4"]
     assert (settings.limits.connections, settings.limits.keepalive) == (6, 7)
     assert [str(upstream.origins[0]) for upstream in settings.upstreams] == [
         "http://127.0.0.1:1",

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from proxy import HOME, __version__
@@ -21,6 +20,7 @@ from proxy.config.schema.json_schema import json_schema, markdown
 from proxy.config.source.interpolation import Interpolation
 from proxy.config.source.parse import parse_file
 from tests.config.core_schema import read
+from tests.support.json_schema import Draft202012Validator, ValidationError
 
 CONFIG = Path(__file__).parents[3] / "config"
 REFERENCE = (CONFIG / "holdfast.yaml").read_text()
@@ -47,7 +47,7 @@ STORE_KEYS = ("prefix", "timeout")
 SECTIONS = {section.name: section for section in sections(FILE)}
 KEYS = [(section, name) for section in SECTIONS.values() for name in section.keys]
 ENVIRON = dict.fromkeys(("API_TOKEN", "HOLDFAST_ADMIN_TOKEN", "REDIS_PASSWORD"), "secret")
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+VALIDATOR = Draft202012Validator(SCHEMA)
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - any JSON
@@ -67,7 +67,7 @@ def key_id(value: object) -> str:
 
 
 def test_the_schema_is_one() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator.check_schema(SCHEMA)
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
 
 
@@ -210,7 +210,7 @@ def test_every_key_shows_a_good_value(folder: Path, section: Section, name: str)
     only_this = replace(section, keys={name: section.keys[name]})
     for example in examples:
         schema = {"$defs": SCHEMA["$defs"]} | value
-        jsonschema.Draft202012Validator(schema).validate(example)
+        Draft202012Validator(schema).validate(example)
         (folder / "example.yaml").write_text(json.dumps({name: example}))
         diagnostics = Diagnostics()
         root = parse_file(Source("example.yaml", path=folder / "example.yaml"), diagnostics)
@@ -265,7 +265,7 @@ routes: [{match: /**, upstream: a}]
     "text",
     [
         "drain_delay: 1m30s",
-        "listen: [127.0.0.1:1, {address: 'unix:/run/a'}]",
+        "listen: [127.0.0.1:3, {address: 'unix:/run/a'}]",
         "admin: false",
         "admin_token: '${TOKEN}'",
         "limits: {connections: '${N}', keepalive: '${N}s'}",
@@ -434,7 +434,7 @@ def test_editor_and_proxy_both_accept(loaded: Callable[..., Loaded], text: str) 
 )
 def test_editor_and_proxy_both_refuse(loaded: Callable[..., Loaded], text: str) -> None:
     data = read(GOOD) | read(text)
-    with pytest.raises(jsonschema.ValidationError):
+    with pytest.raises(ValidationError):
         VALIDATOR.validate(data)
     with pytest.raises(ConfigError):
         loaded(json.dumps(data))

@@ -1,7 +1,8 @@
 """The reference of commands in docs/reference/command-line.md, made from click's own declarations.
 
-It stands between ``<!-- commands -->`` and ``<!-- end of commands -->``. After a change of a
-command, run ``make generate``.
+It stands between ``<!-- commands -->`` and ``<!-- end of commands -->``, the environment variables
+between ``<!-- variables -->`` and ``<!-- end of variables -->``. After a change of a command, run
+``make generate``.
 """
 
 import re
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 import click
 
 from proxy.cli import main
+from proxy.cli.environment import options_of
 
+_VARIABLES = re.compile(r"(?<=<!-- variables -->\n).*?(?=<!-- end of variables -->)", re.DOTALL)
 _COMMANDS = re.compile(r"(?<=<!-- commands -->\n).*?(?=<!-- end of commands -->)", re.DOTALL)
 
 
@@ -20,7 +23,27 @@ def with_commands(text: str) -> str:
     made = "\n".join(
         part for name, command in commands_of(main) for part in _section(name, command)
     )
-    return _COMMANDS.sub(lambda _: made, text)
+    with_table = _VARIABLES.sub(lambda _: _table_of_variables(), text)
+    return _COMMANDS.sub(lambda _: made, with_table)
+
+
+def _table_of_variables() -> str:
+    """Every variable that sets an option, and which."""
+    sets: dict[str, list[str]] = {}
+    for name, command in commands_of(main):
+        for option in options_of(command):
+            longest = max(option.opts, key=len)
+            sets.setdefault(str(option.envvar), []).append(f"`{name} {longest}`")
+    rows = [
+        f"| `{variable}` | {', '.join(options) if len(options) == 1 else _shared(options)} |"
+        for variable, options in sorted(sets.items())
+    ]
+    return "\n".join(("| variable | sets |", "|---|---|", *rows, ""))
+
+
+def _shared(options: list[str]) -> str:
+    option = options[0].split()[-1].strip("`")
+    return f"`{option}` of all commands that ask a running proxy"
 
 
 def commands_of(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -53,16 +76,16 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
 
 def _row(option: click.Option, context: click.Context) -> str:
     value = "" if option.is_flag else f" {option.make_metavar(context)}"
-    names = ", ".join(f"`{name}{value}`" for name in option.opts).replace("|", "\\|")
+    names = ", ".join(
+        f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts)
+    ).replace("|", "\\|")
     meaning = [_escaped(option.help or "")]
     if option.multiple and "repeated" not in meaning[0]:
         meaning.append("May be repeated.")
-    if option.show_default and option.default is not None:
+    if option.show_default and isinstance(option.default, str | int | float):
         meaning.append(f"Default: `{option.default}`.")
     if isinstance(option.type, click.IntRange | click.FloatRange):
         meaning.append(f"`{option.type._describe_range()}`.")
-    if option.envvar:
-        meaning.append(f"Environment: `{option.envvar}`.")
     return f"| {names} | {' '.join(meaning)} |"
 
 

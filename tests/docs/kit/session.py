@@ -36,7 +36,8 @@ _MASKS = (
     # What is left of a minute and its margin, in whole seconds.
     (re.compile(r"(?m)^(Retry-After: |RateLimit: .*t=)6[01]$"), r"\g<1>60"),
     (re.compile(r"(?m)^\d\d:\d\d:\d\d (?=[A-Z]+ )"), ""),
-    (re.compile(r"\bup \w+(?: \w+)?, \d connections?$", re.MULTILINE), "up TIME"),
+    (re.compile(r"\bup \w+(?: \w+)?, \d connections?, 0 in flight$", re.MULTILINE), "up TIME"),
+    (re.compile(r"\bthe last (?:minute|\d+ s)\b"), "LATELY"),
     (re.compile(r"^ended: .*", re.MULTILINE), "ended: TIME"),
     (re.compile(r" +[\d.]+m?s(?:/[\d.]+m?s)?(?![\w/.])"), " TIME"),
     (re.compile(r"\b[0-9a-f]{32,}\b"), "DIGEST"),
@@ -46,7 +47,7 @@ _MASKS = (
 )
 
 # Commands of ours that need no process of their own.
-_ASK = {"check", "explain", "schema", "status", "attempts", "keys", "dlq", "healthcheck"}
+_ASK = {"check", "explain", "schema", "status", "attempts", "keys", "dlq", "healthcheck", "reload"}
 _SHELL = re.compile(r"[|&;<>$`()]")
 # A busy machine is not an outage of Redis.
 _STORE = re.compile(r"(?m)^store: (redis://127\.0\.0\.1:\d+)$")
@@ -129,7 +130,9 @@ class Session:
 
     def port(self, shown: int) -> int:
         """The real port in place of the one that a page shows."""
-        return self._ports.setdefault(shown, free_port())
+        if shown not in self._ports:
+            self._ports[shown] = free_port()
+        return self._ports[shown]
 
     def real(self, text: str) -> str:
         return _PORT.sub(lambda found: str(self.port(int(found[0]))), text)
@@ -212,7 +215,7 @@ class Session:
 
     def _own_ports(self, words: str) -> str:
         """Options for the ports that the files do not name."""
-        files = re.findall(r"(?:-c|--config) (\S+)", words)
+        files = re.findall(r" ([^\s-]\S*\.yaml)\b", words)
         text = "".join((self.folder / file).read_text(encoding="utf-8") for file in files)
         options = ""
         for key, port in (("listen", 8080), ("admin", 9901)):

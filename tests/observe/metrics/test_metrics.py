@@ -10,6 +10,7 @@ from prometheus_client.openmetrics.parser import (
 )
 
 from proxy.core.recorders import ThrottleState
+from proxy.http.refusal import Refusal, RefusalReason
 from proxy.observe.metrics.families import FAMILIES
 from proxy.observe.metrics.recorders import UNMATCHED, RouteRecorder
 from proxy.policy.attempt import FailureKind, RetryDelay
@@ -371,7 +372,8 @@ def busy(metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt, rout
         tried = attempt(upstream=upstream)
         recorder.attempted(tried)
         recorder.judged(VerdictReason.SUCCESS)
-        recorder.finished(exchange(attempts=[tried]))
+        refused = Refusal(RefusalReason.TIMEOUT, "Too late.")
+        recorder.finished(exchange(attempts=[tried], code=504, refusal=refused))
         metrics.throttle("upstream", upstream).delayed(0.2)
     metrics.store(["take"]).operated("take", 0.001)
 

@@ -6,7 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.core.recorders import AddressState, ThrottleState
+from proxy.observe.history import History
 from proxy.observe.metrics import families
+from proxy.observe.metrics.difference import counted_since, sample_counters
 from proxy.observe.metrics.exposition import expose
 from proxy.observe.metrics.recorders import Metrics
 from proxy.observe.metrics.snapshot import ProcessSnapshot
@@ -142,7 +144,7 @@ async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
     assert set(samples["holdfast_throttle_queue_length"].values()) == {5}
     assert set(samples["holdfast_throttle_paused"].values()) == {1}
     assert set(samples["holdfast_dead_letters_pending"].values()) == {2}
-    shown = process_status(whole)
+    shown = process_status(whole, History().last_minute(0.0, whole), "redis://127.0.0.1:6379/0")
     assert shown["connections"] == 6
     assert shown["keys"] == {"in_flight": 4, "waiting": 2}
     assert shown["addresses"] == {
@@ -154,6 +156,24 @@ async def test_what_cannot_be_added_up_has_its_own_rule(totals: Totals) -> None:
     assert shown["store"]["state"] == "down"  # type: ignore[index]  # JSON
     throttle = shown["routes"]["charges"]["throttle"]  # type: ignore[index]  # JSON
     assert (throttle["under_way"], throttle["buckets"], throttle["paused_for_seconds"]) == (2, 2, 4)
+
+
+def test_what_only_grows_is_added_up_alike_for_samples(
+    totals: Totals, exchange: MakeExchange, attempt: MakeAttempt
+) -> None:
+    one, two, gone = worker(), worker(), worker()
+    for metrics, times in ((one, 2), (two, 3), (gone, 4)):
+        serve(metrics, exchange, attempt, times)
+    totals.add_ended(sent(gone))
+    live = [sent(one), sent(two)]
+    sampled = sample_counters(totals.counted(live), None)
+    assert sampled == sample_counters(totals.total(live), None)
+    assert sampled[families.REQUESTS.name]["charges",] == {("GET", 200): 9}
+    # What the workers count on is the difference, though one of them ends.
+    serve(one, exchange, attempt, 5)
+    totals.add_ended(sent(two))
+    lately = counted_since(sampled, totals.total([sent(one)]))
+    assert lately[families.REQUESTS]["charges",] == {("GET", 200): 5}
 
 
 async def test_no_counter_goes_back_when_a_worker_ends(

@@ -420,5 +420,6 @@ async def test_status_and_metrics_tell_how_the_store_does() -> None:
 
 async def test_without_a_store_nothing_is_told_of_one() -> None:
     async with ScriptedUpstream() as upstream, running(one_route(upstream, burst(3))) as proxy:
-        assert "store" not in json.loads((await proxy.admin("GET", "/status")).body)
+        status = json.loads((await proxy.admin("GET", "/status")).body)
+        assert status["store"] == {"url": "memory"}
         assert b"holdfast_store_errors" not in (await proxy.admin("GET", "/metrics")).body

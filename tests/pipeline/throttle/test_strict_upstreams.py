@@ -1,10 +1,11 @@
 """Over real sockets: what arrives at an upstream is never more than was written, and nearly that.
 
 The upstream counts by its own clock. A machine that is busy may deliver one call later than
-another by more than the margin; no sender can answer for that. So it is known of each call when it
-was sent: a second with too many arrivals counts unless the calls in it were under way for times
-that differ by more than the margin; and what was sent is counted, too, without any such excuse.
-Nor can a limit be used while nobody gets to run: a :class:`Witness` knows for how long that was.
+another by more than the margin; no sender can answer for that. So it is known of each call when its
+permit was counted: a second with too many arrivals counts unless the calls in it were under way for
+times that differ by more than the margin; and permits are counted, too, without any such excuse.
+Nor can a limit be used while nobody gets to run: a :class:`Witness` knows for how long that was
+here, and a :class:`Stopwatch` in the other processes.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.instances import Crowd, everybody_sees_it
+from tests.pipeline.throttle.timed_sends import PROGRAM, read_sends
 from tests.support import (
     ScriptedUpstream,
     answer,
@@ -27,10 +29,10 @@ from tests.support import (
     subprocess_proxy,
     virtual_time,
 )
-from tests.support.proxies import ROOT, ServedBy
+from tests.support.proxies import ROOT, ProxyProcess
 from tests.support.redis_server import PATIENT, redis_server
 from tests.support.upstream import Visit, ok
-from tests.support.witness import Witness
+from tests.support.witness import Stopwatch, Witness
 
 RATES = (10, 20, 100, 1000)
 SECONDS = 20.0
@@ -39,7 +41,7 @@ MARGIN = 0.02
 
 @dataclass
 class Counted:
-    """What is known of the calls of one rate: when each was sent, and when it arrived."""
+    """What is known of the calls of one rate: when each had its permit, and when it arrived."""
 
     sent: dict[str, float] = field(default_factory=dict)
     arrived: dict[str, float] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class Counted:
     def used(self, limit: int, began: float, ended: float, stalled: float) -> float:
         """Which part of the limit arrived after the first second."""
         came = sum(began + 1 <= moment < ended for moment in self.arrived.values())
-        return (came + 1) / (limit * (ended - began - 1 - stalled))
+        return (came + 1) / (limit * max(ended - began - 1 - stalled, 0.1))
 
 
 def _most(moments: list[float]) -> int:
@@ -76,8 +78,8 @@ def _most(moments: list[float]) -> int:
 
 
 @asynccontextmanager
-async def counting(into: dict[int, Counted]) -> AsyncIterator[int]:
-    """The port of an upstream that counts; what it has counted is known afterwards."""
+async def counting(into: dict[int, Counted]) -> AsyncIterator[tuple[int, int]]:
+    """The port and the process of an upstream that counts; what it counted is known afterwards."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.pipeline.counting_upstream"),
         cwd=ROOT,
@@ -87,20 +89,22 @@ async def counting(into: dict[int, Counted]) -> AsyncIterator[int]:
     )
     assert process.stdout is not None
     try:
-        yield int(await process.stdout.readline())
+        yield int(await process.stdout.readline()), process.pid
         told, _ = await process.communicate(b"")
-        _note(told.decode(), into, "arrived")
+        for line in told.decode().splitlines():
+            moment, _, target = line.partition(" ")
+            rate, call = _named(target)
+            into[rate].arrived[call] = float(moment)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
 
 
-def _note(lines: str, into: dict[int, Counted], what: str) -> None:
-    for line in lines.splitlines():
-        moment, _, target = line.partition(" ")
-        rate, call = target[1:].split("/")
-        getattr(into[int(rate)], what)[call] = float(moment)
+def _named(target: str) -> tuple[int, str]:
+    """The rate of the route, and the number of the call."""
+    rate, call = target[1:].split("/")
+    return int(rate), call
 
 
 def policy(port: int, store: str) -> str:
@@ -136,16 +140,15 @@ async def test_no_second_sees_more_than_was_written(
     counts: dict[int, Counted] = defaultdict(Counted)
     files = [tmp_path / f"sent{number}" for number in range(instances)]
     async with AsyncExitStack() as stack:
-        port = await stack.enter_async_context(counting(counts))
+        port, *pids = await stack.enter_async_context(counting(counts))
         store = "memory"
         if instances > 1:
             server = await stack.enter_async_context(redis_server())
+            pids.append(server.pid)
             store = f"{{url: 'redis://127.0.0.1:{server.port}', {PATIENT}}}"
-        proxies: list[ServedBy] = [
+        proxies: list[ProxyProcess] = [
             await stack.enter_async_context(
-                subprocess_proxy(
-                    policy(port, store), program=("tests.pipeline.throttle.timed_sends", str(file))
-                )
+                subprocess_proxy(policy(port, store), program=(PROGRAM, str(file)))
             )
             for file in files
         ]
@@ -153,7 +156,8 @@ async def test_no_second_sees_more_than_was_written(
             await everybody_sees_it(proxies, "up")
         crowd = Numbered(proxies, "")
         witness = Witness()
-        began = now()
+        pids += [proxy.process.pid for proxy in proxies]
+        began, watch = now(), Stopwatch(*pids)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(witness.watch())
             for by in range(instances):
@@ -162,16 +166,18 @@ async def test_no_second_sees_more_than_was_written(
                         group.create_task(crowd.call(by, rate, f"{by}-{caller}"))
             await asyncio.sleep(SECONDS)
             crowd.end()
-            ended = now()
+            ended, lasted = now(), watch.seconds
             watching.cancel()
         for file in files:
-            _note(file.read_text(), counts, "sent")
+            for send in read_sends(file):
+                rate, call = _named(send.target)
+                counts[rate].sent[call] = send.counted
     for rate in RATES:
         counted = counts[rate]
         assert counted.sent.keys() == counted.arrived.keys()
         assert counted.most_sent() <= rate
         assert not counted.beyond(rate)
-        stalled = witness.stalled(began, ended)
+        stalled = max(witness.stalled(began, ended), ended - began - lasted)
         used = counted.used(rate, began, ended, stalled)
         assert used >= least, f"{used:.3f} of {rate}/s, {stalled:.3f} s stalled"
 

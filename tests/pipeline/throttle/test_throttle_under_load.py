@@ -3,20 +3,26 @@
 The proxy runs in a process of its own, so that those who call and those who count do
 not disturb it; both are kept as light as can be. With ``HOLDFAST_FUZZ=deep`` it takes
 longer.
+
+On a busy machine a call may be sent long after its permit was counted, and seen long after it was
+sent, and the next ones on time: then two windows seem to meet, and no proxy can answer for that. So
+no window of arrivals is judged, but what no delay can change: the moments that the proxy counted,
+in every window; and from before the first call on, how many have arrived. Each of those had its
+permit by then, and as there is always somebody in line, who gets one too many shows for good.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests.bounds.weighing import ANSWER
+from tests.pipeline.throttle.timed_sends import PROGRAM, read_sends
 from tests.support import (
     ProxyProcess,
-    eventually,
     now,
     one_route,
     real_time,
@@ -117,23 +123,27 @@ def test_the_counting_here_is_right(times: list[float], most: int) -> None:
 @real_time  # a process of its own, under load
 @pytest.mark.alone
 @pytest.mark.timeout(60)
-async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
+async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used(tmp_path: Path) -> None:
     rate, burst = 200, 20
     route = f"throttle: {{rate: {rate}/s, burst: {burst}}}"
+    file = tmp_path / "sends"
     async with (
         counting_upstream() as (url, times),
-        subprocess_proxy(one_route(url, route, top="access_log: none")) as proxy,
+        subprocess_proxy(
+            one_route(url, route, top="access_log: none"), program=(PROGRAM, str(file))
+        ) as proxy,
         witness() as seen,
     ):
-        watch = Stopwatch(proxy.process.pid)
+        began, watch = now(), Stopwatch(proxy.process.pid)
         statuses = await call_for(proxy, SECONDS)
         lasted = watch.seconds
         assert set(statuses) == {b"200"}
-        # Those who count are late at times, and then two windows seem to meet.
-        late = rate * 2 * seen.longest
-        assert most_within(times, 1.0) <= (rate + burst) * 1.02 + late
-        for window in (0.5, 0.25, 0.1):
-            assert most_within(times, window) <= rate * window + burst + 5 + late, window
+        counted = [send.counted for send in read_sends(file)]
+        assert len(counted) == len(times) == len(statuses)
+        for window in (1.0, 0.5, 0.25, 0.1):
+            assert most_within(counted, window) <= rate * window + burst, window
+        for arrived, moment in enumerate(times, start=1):
+            assert arrived <= rate * (moment - began) + burst
         first = min(times)
         used = sum(moment - first <= SECONDS for moment in times)
         # Of the time in which anybody got to run.
@@ -147,33 +157,25 @@ async def test_a_rate_is_never_exceeded_and_nearly_all_of_it_is_used() -> None:
 @real_time  # a process of its own, under load
 @pytest.mark.alone
 @pytest.mark.timeout(60)
-async def test_a_window_holds_exactly() -> None:
+async def test_a_window_holds_exactly(tmp_path: Path) -> None:
     count, period = 40, 0.25
     route = f"throttle: {{rate: {count}/250ms, algorithm: window}}"
     seconds = SECONDS / 2
+    file = tmp_path / "sends"
     async with (
         counting_upstream() as (url, times),
-        subprocess_proxy(one_route(url, route)) as proxy,
+        subprocess_proxy(one_route(url, route), program=(PROGRAM, str(file))) as proxy,
         witness() as seen,
     ):
-        watch = Stopwatch(proxy.process.pid)
+        began, watch = now(), Stopwatch(proxy.process.pid)
         statuses = await call_for(proxy, seconds)
         lasted = watch.seconds
         assert set(statuses) == {b"200"}
-        await eventually(lambda: len(proxy.log) == len(statuses))
-        sent = sorted(
-            (
-                datetime.fromisoformat(record["time"]).timestamp()
-                + (record["attempts"][0]["start_ms"] - record["duration_ms"]) / 1000
-            )
-            for record in proxy.log
-            if record["attempts"][0]["reused"]  # else it was sent when its connection was there
-        )
-        # By the proxy's own record, whose time is in whole milliseconds.
-        assert most_within(sent, period - 0.002) <= count
-        # At the upstream each is as late as the loop that counts it; all together hardly are.
-        assert len(times) == len(statuses)
-        assert len(times) <= count * ((max(times) - min(times)) / period + 2)
+        counted = [send.counted for send in read_sends(file)]
+        assert len(counted) == len(times) == len(statuses)
+        assert most_within(counted, period) == count
+        for arrived, moment in enumerate(times, start=1):
+            assert arrived <= count * ((moment - began) // period + 1)
         stalled = seen.stalled(min(times), max(times))
         got_to_run = min(lasted, seconds - stalled)
         assert len(times) >= 0.9 * count * got_to_run / period, f"in {got_to_run:.3f} s"

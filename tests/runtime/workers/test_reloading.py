@@ -29,7 +29,14 @@ async def test_a_reload_is_rolled_through_while_requests_are_served() -> None:
         calling = [asyncio.create_task(caller(client, stop)) for client in clients[:4]]
         for number in range(1, 6):
             proxy.config.write_text(version(upstream, number))
-            assert (await proxy.admin("POST", "/-/reload")).status == 200
+            answer = await proxy.admin("POST", "/-/reload")
+            assert answer.status == 200
+            assert json.loads(answer.body)["changes"][0] == {
+                "path": "routes.all.headers.response.set.X-Version",
+                "change": "changed",
+                "from": f"v{number - 1}",
+                "to": f"v{number}",
+            }
             # Whoever serves them, in each worker it is in force.
             answers = await asyncio.gather(*(client.get() for client in clients[4:]))
             assert [answer.get("X-Version") for answer in answers] == [f"v{number}"] * 2

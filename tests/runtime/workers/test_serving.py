@@ -46,8 +46,13 @@ async def numbers_are_those_of_all(running: RunningPool) -> None:
     assert metrics.total("holdfast_retry_verdicts_total", reason="success") == 36
     assert metrics.total("holdfast_workers") == 3
     assert metrics.total("holdfast_worker_restarts_total") == 0
-    routes = (await running.status())["routes"]
-    assert routes["all"]["requests"] == {"2xx": 36}
+    status = await running.status()
+    assert status["routes"]["all"]["requests"] == {"2xx": 36}
+    lately = status["last_minute"]
+    assert lately["routes"]["all"]["requests"] == {"2xx": 36}
+    assert lately["seconds"] <= status["uptime_seconds"]
+    assert status["store"] == {"url": "memory"}
+    assert status["trouble"] == []
     log = await running.proxy.logged(36)
     assert {record["client"] for record in log} == {"127.0.0.1"}
 

@@ -99,6 +99,8 @@ async def a_key_runs_once(running: RunningPool, upstream: ScriptedUpstream) -> N
     record = lines()[0]["record"]
     shown = await running.proxy.admin("GET", f"/keys/{record}")
     assert json.loads(shown.body)["state"] == "done"
+    listed = await running.proxy.admin("GET", "/keys?state=done")
+    assert [key["record"] for key in json.loads(listed.body)["keys"]] == [record]
     assert (await running.proxy.admin("DELETE", f"/keys/{record}")).status == 200
     assert (await running.proxy.admin("GET", f"/keys/{record}")).status == 404
 

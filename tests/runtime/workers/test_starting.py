@@ -33,7 +33,7 @@ async def test_a_worker_that_cannot_serve_prevents_the_start(tmp_path: Path) -> 
     config = one_route("http://127.0.0.1:9", "dead_letter: true", top=top)
     status, logged = await attempt(tmp_path, config, "--workers", "2")
     assert status == 1
-    assert logged.splitlines()[-1].startswith("Error: cannot start: ")
+    assert json.loads(logged.splitlines()[-1])["message"].startswith("cannot start: ")
     assert str(state) in logged
     assert "Traceback" not in logged
 
@@ -47,14 +47,17 @@ async def test_an_address_that_is_taken_prevents_listening(tmp_path: Path) -> No
     finally:
         listening.close()
     assert status == 1
-    assert logged == f"Error: cannot listen: Address already in use: 127.0.0.1:{port}\n"
+    assert json.loads(logged)["message"] == (
+        f"cannot listen on 127.0.0.1:{port}: another process listens there, stop it or write "
+        "another port"
+    )
 
 
 @pytest.mark.parametrize("workers", ["0", "many"])
 async def test_a_bad_number_is_said_before_anything_starts(tmp_path: Path, workers: str) -> None:
     status, logged = await attempt(tmp_path, one_route("http://127.0.0.1:9"), "--workers", workers)
     assert status == 1
-    assert logged.startswith("--workers: ")
+    assert json.loads(logged)["message"].startswith("--workers: ")
 
 
 async def test_one_worker_is_this_process_itself() -> None:

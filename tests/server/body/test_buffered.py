@@ -43,7 +43,7 @@ def streaming(exchange: ClientExchange, data: bytes) -> StreamingBody:
     payload.feed_data(data)
     payload.feed_eof()
     assert reserve_memory(exchange, exchange.head.length)
-    return StreamingBody(exchange, payload, exchange.head.length, expects=False)
+    return StreamingBody(exchange, payload, exchange.head.length, waits_for_continue=False)
 
 
 async def outcomes(route: str, top: str) -> list[object]:

@@ -320,6 +320,14 @@ async def test_delivered_ones_are_no_more_than_there_is_room(tmp_path: Path) -> 
         assert await store.expire() == {}
         found = [await store.find(each) for each in ids]
         assert [one is Gone.EXPIRED for one in found] == [True, True, False, False, False]
+        # Nor are those that are known to be gone.
+        times.pass_by(DAY / 2)
+        for _ in range(3):
+            await accepted(store)
+            await store.settle(await taken(store), OK, RAN)
+        await store.expire()
+        found = [await store.find(each) for each in ids]
+        assert found == [Gone.UNKNOWN] * 2 + [Gone.EXPIRED] * 3
 
 
 async def test_pages_and_counts(tmp_path: Path) -> None:
@@ -398,7 +406,8 @@ async def test_who_waits_for_the_end_hears_of_it_in_any_process(tmp_path: Path) 
         await store.lead()
         one = await accepted(store)
         waits = [
-            asyncio.create_task(each.wait_for_end(one.delivery.id, 30)) for each in (store, other)
+            asyncio.create_task(each.wait_for_end(one.delivery.id, 30))
+            for each in (store, store, other)
         ]
         mine = await taken(store)
         await store.settle(mine, OK, RAN)
@@ -408,6 +417,12 @@ async def test_who_waits_for_the_end_hears_of_it_in_any_process(tmp_path: Path) 
         assert await store.wait_for_end("d_unknown", 30) is None
         still = await accepted(store)
         assert await store.wait_for_end(still.delivery.id, 0.01) is None
+        impatient = asyncio.create_task(store.wait_for_end(still.delivery.id, 30))
+        patient = asyncio.create_task(store.wait_for_end(still.delivery.id, 30))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await store.settle(await taken(store), OK, RAN)
+        assert await patient is not None
         assert not store._waiting
 
 

@@ -22,6 +22,7 @@ from tests.stores.deliveries.dying import STATUS
 from tests.stores.deliveries.kit import URL, again, never, new, opened
 
 TAKEOVER = 1.0
+"""Seconds; with both cores busy it may be some more."""
 
 
 async def process(folder: Path, steps: str, fatal: str = "") -> Process:
@@ -141,5 +142,5 @@ async def test_another_process_takes_over_from_one_that_is_killed(tmp_path: Path
         killed = loop.time()
         await leading
         (found,) = await store.recover(again)
-        assert loop.time() - killed < TAKEOVER + 1  # with both cores busy
+        assert loop.time() - killed < TAKEOVER + 4
         assert found.state is DeliveryState.RETRYING

@@ -1,6 +1,9 @@
 """A connection is dead when nothing moves on it, and not because a reply takes long."""
 
 import asyncio
+import os
+import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -102,6 +105,31 @@ async def test_silence_is_the_end_of_it() -> None:
         assert CLOCK.monotonic() - began >= TIMEOUT
         assert watch.seconds < 3 * TIMEOUT
         assert talk.replies == [b"one"]
+
+
+@both_loops
+@pytest.mark.parametrize("busy", [1.1, 1.3], ids=["hardly too long", "too long"])
+async def test_what_came_while_we_were_busy_is_no_silence(busy: float) -> None:
+    """As after a long step in which other data was read: uvloop fires its timers first then."""
+    loop = asyncio.get_running_loop()
+    ours, other = socket.socketpair()
+
+    def answer_and_be_busy(answering: int) -> None:
+        loop.remove_reader(ours)
+        os.write(answering, b"+one\r\n")  # at once: a transport would do it after this step
+        time.sleep(busy * TIMEOUT)
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        answering = writer.get_extra_info("socket").fileno()
+        loop.add_reader(ours, answer_and_be_busy, answering)
+        other.send(b"x")
+
+    with ours, other:
+        async with talking(answer_once) as talk:
+            talk.call("FIRST")
+            await eventually(lambda: talk.replies or talk.lost)
+            assert (talk.replies, talk.lost, talk.late) == ([b"one"], [], 0)
 
 
 async def test_a_reply_is_not_waited_for_without_end() -> None:

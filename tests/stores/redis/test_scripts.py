@@ -32,7 +32,7 @@ async def ask(
     who: str = "us",
     ahead: int = 0,
     early: int = 0,
-    alone: tuple[int, int] = (0, 0),
+    alone: tuple[int, int, int] = (0, 0, 0),
 ) -> list[int]:
     """All that the script answers to *who*."""
     numbers = [number for limit in limits for number in (*limit, early)]
@@ -217,22 +217,44 @@ async def test_a_little_early_is_in_time(client: Redis) -> None:
 
 async def test_what_was_sent_without_us_counts(client: Redis) -> None:
     limit = (60, HOUR, 1)
-    assert (await ask(client, 0, limit, alone=(1, SECOND)))[0] == 0
+    assert (await ask(client, 0, limit, alone=(1, SECOND, SECOND)))[0] == 0
     given, next_in, *_ = await ask(client, 1, limit)
     assert given == 0
     assert 58 * SECOND < next_in <= 60 * SECOND
-    await ask(client, 0, limit, alone=(1, SECOND))
+    await ask(client, 0, limit, alone=(1, SECOND, SECOND))
     _, next_in, *_ = await ask(client, 1, limit)
     assert 117 * SECOND < next_in <= 120 * SECOND, "one for each of two instances"
+
+
+@pytest.mark.parametrize(
+    ("last_ago", "next_in"),
+    [
+        pytest.param(0, 60, id="just now"),
+        pytest.param(20, 40, id="in between"),
+        pytest.param(30, 30, id="when it was due"),
+        pytest.param(80, 30, id="much before"),
+    ],
+)
+async def test_what_was_sent_late_counts_from_then(
+    client: Redis, last_ago: int, next_in: int
+) -> None:
+    """One was due half a minute ago; with the next in half a minute there would be one too many."""
+    time = await now(client)
+    state = f"{time - 30 * SECOND} 0 {time - 90 * SECOND} 60 {HOUR} 1 0"
+    await client.hset(KEY, "1", state)
+    limit = (60, HOUR, 1)
+    await ask(client, 0, limit, alone=(1, 90 * SECOND, last_ago * SECOND))
+    _, found, *_ = await ask(client, 1, limit)
+    assert (next_in - 2) * SECOND < found <= next_in * SECOND
 
 
 async def test_what_was_sent_evenly_long_ago_counts_no_more(client: Redis) -> None:
     limit = (60, HOUR, 1)
     for _ in range(3):  # each of three has sent its share in an hour
-        await ask(client, 0, limit, alone=(19, HOUR))
+        await ask(client, 0, limit, alone=(19, HOUR, 190 * SECOND))
     assert (await ask(client, 1, limit))[0] == 1
     await client.flushall()
-    await ask(client, 0, limit, alone=(10_000, HOUR))
+    await ask(client, 0, limit, alone=(10_000, HOUR, 0))
     _, next_in, *_ = await ask(client, 1, limit)
     assert next_in <= 60 * SECOND, "who sent far too much does not close it for all"
 

@@ -33,7 +33,7 @@ BEAT = _script("beat.lua", 1)
 CLAIM = _script("claim.lua", 1)
 SETTLE = _script("settle.lua", 1)
 RENEW = _script("renew.lua", 1)
-SHOW = _script("show.lua", 0)
+SHOW = _script("show.lua", 1)
 DROP = _script("drop.lua", 1)
 REVOKE = _script("revoke.lua", 1)
 

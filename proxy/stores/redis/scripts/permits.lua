@@ -7,7 +7,8 @@
 --          how long a pause may last
 --          by how much a permit may be given before its time
 --          channel on which a pause is announced, name of this instance, name of the bucket
---          how many calls were sent without us, and for how long we were not asked
+--          how many calls were sent without us, for how long we were not asked, and how long ago the
+--          last of them was sent
 --          then for each rate: calls, the time that they take, burst, time that one may be early
 -- Returns  permits given, time until there is another one, time until the pause is over,
 --          1 if another instance got less than it wanted of late, else 0;
@@ -29,8 +30,8 @@ local now = clock[1] * 1000000 + clock[2]
 local want, close_for, longest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local ahead = tonumber(ARGV[4])
 local channel, me, bucket = ARGV[5], ARGV[6], ARGV[7]
-local sent_alone, alone_for = tonumber(ARGV[8]), tonumber(ARGV[9])
-local rates = (#ARGV - 9) / 4
+local sent_alone, alone_for, last_ago = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local rates = (#ARGV - 10) / 4
 local lately = 100000
 local LONG_AGO = -1e15
 local has_changed = false
@@ -93,7 +94,7 @@ end
 
 local fields, rules = {'pause', 'short'}, {}
 for n = 1, rates do
-  local at = 6 + 4 * n
+  local at = 7 + 4 * n
   fields[n + 2] = string.format('%d', n)
   rules[n] = rule_of(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
   -- An instance that is short of a slow rate asks seldom, and is a rival all the same.
@@ -144,6 +145,8 @@ for n = 1, rates do
     -- They went out one by one: what is used now beyond the rate is no more than one call.
     local parts = math.max(state.parts, -alone_for * rule.count) + sent_alone * rule.width
     state.parts = math.min(parts, math.max(used, rule.slack) + rule.width)
+    -- Nor is it less than the last one: it may have gone out later than it was due.
+    state.parts = math.max(state.parts, rule.width - last_ago * rule.count)
     state.last = now
     has_changed = true
     used = math.max(state.parts, 0)

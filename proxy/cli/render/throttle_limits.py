@@ -1,4 +1,4 @@
-"""Rate limits of a configuration: the most calls in one window, and the part that can be used."""
+"""Limits of a configuration: the most calls in a window and at a time, and what can be used."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,13 +33,30 @@ class MostInWindow:
         )
 
 
-def most_in_windows(settings: Settings) -> list[MostInWindow]:
-    """Return the most calls in a window for each rate of each upstream and route, in file order."""
+@dataclass(frozen=True, slots=True)
+class MostAtOnce:
+    """The most calls of one throttle that are in flight at a time."""
+
+    of: str
+    """The route or upstream: ``route NAME`` or ``upstream NAME``."""
+    most: int
+    key: str
+    """The key that distinguishes callers, each of whom has this limit; empty if all share it."""
+
+    def __str__(self) -> str:
+        each = f" for each {self.key}" if self.key else ""
+        return f"throttle of {self.of}: at most {self.most} at a time{each}"
+
+
+def throttle_limits(settings: Settings) -> list[MostInWindow | MostAtOnce]:
+    """Return what each throttle of an upstream or a route lets through, in file order."""
     store = settings.store
-    found: list[MostInWindow] = []
+    found: list[MostInWindow | MostAtOnce] = []
     for of, throttle in _throttles(settings):
         life = life_of(throttle.rates, store.permit_life) if store.shares_limits else 0.0
         found += (_most_in_window(of, throttle, rate, life) for rate in throttle.rates)
+        if throttle.concurrency is not None:
+            found.append(MostAtOnce(of, throttle.concurrency, _key(throttle)))
     return found
 
 
@@ -59,5 +76,9 @@ def _most_in_window(of: str, throttle: ThrottleSettings, rate: Rate, life: float
         most=most_in_window(rate, throttle.burst),
         window=format_duration(rate.period),
         used=part_used(throttle, rate, life),
-        key="" if throttle.key is None else CallerKey().write(throttle.key),
+        key=_key(throttle),
     )
+
+
+def _key(throttle: ThrottleSettings) -> str:
+    return "" if throttle.key is None else CallerKey().write(throttle.key)
