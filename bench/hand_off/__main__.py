@@ -72,6 +72,7 @@ def goals(content: dict[str, Figures]) -> list[tuple[str, float, str]]:
         ),
         ("due to sent, p99 in ms", ours["lag_p99_ms"], "<= 20"),
         ("backlog, MiB over empty", backlog["rss_mib_over_empty"], "<= 20"),
+        ("CPU of a live GET beside it, over none", backlog["live_get_cpu_ratio"], "<= 1.03"),
         ("CPU of a delivery out of it, over a small one", backlog["take_cpu_ratio"], "<= 1.2"),
         ("takeover after kill -9, seconds", takeover["takeover_seconds"], "<= 1"),
     ]

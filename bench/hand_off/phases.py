@@ -59,12 +59,18 @@ def fsyncs_per_second(folder: Path) -> float:
 
 
 @contextmanager
-def holdfast(folder: Path, upstream_port: int, *, hands_off: bool = True) -> Iterator[Running]:
-    """A Holdfast that hands off to the upstream, with its state in *folder*."""
+def holdfast(folder: Path, upstream_port: int, live_port: int | None = None) -> Iterator[Running]:
+    """A Holdfast that hands off to the upstream, with its state in *folder*.
+
+    ``/live`` goes to the upstream at *live_port*, if that is another one.
+    """
     port = free_port()
-    later: dict[str, object] = {"match": "POST /orders", "upstream": "api", "dead_letter": True}
-    if hands_off:
-        later["hand_off"] = {"concurrency": _CONNECTIONS}
+    later = {
+        "match": "POST /orders",
+        "upstream": "api",
+        "dead_letter": True,
+        "hand_off": {"concurrency": _CONNECTIONS},
+    }
     content = {
         "listen": f"127.0.0.1:{port}",
         "admin": False,
@@ -75,9 +81,14 @@ def holdfast(folder: Path, upstream_port: int, *, hands_off: bool = True) -> Ite
             "api": {
                 "urls": [f"http://127.0.0.1:{upstream_port}"],
                 "honours_key": {"for": "30d"},
-            }
+            },
+            "live": {"urls": [f"http://127.0.0.1:{live_port or upstream_port}"]},
         },
-        "routes": [later, {"match": "/**", "upstream": "api"}],
+        "routes": [
+            later,
+            {"match": "/live", "upstream": "live"},
+            {"match": "/**", "upstream": "api"},
+        ],
     }
     file = folder / f"{port}.yaml"
     file.write_text(yaml.safe_dump(content))
@@ -159,7 +170,7 @@ async def measure_holdfast(folder: Path, size: Size, fsyncs: float) -> Figures:
         figures, _ = await accept(process, size, fsyncs)
         backlog = 50 + size.requests + size.single
         await upstream.start(port)
-        await get(process.port, 1)  # a live success opens the line
+        await get(process.port, "/open", 1)  # a live success opens the line
         figures["cpu_us_per_delivery"] = await deliver(process, upstream, backlog)
         both = await hand_off(process.port, names(size.requests // 2), _CONNECTIONS, _BODY)
         await deliver(process, upstream, backlog + len(both.ids))
@@ -188,30 +199,39 @@ async def measure_anchor(folder: Path, size: Size, fsyncs: float) -> Figures:
 
 
 async def measure_backlog(folder: Path, size: Size) -> Figures:
-    """A large backlog: memory, and the CPU of a delivery out of it."""
+    """A large backlog: memory, live GETs beside it, and the CPU of a delivery out of it."""
     body, upstream, port = 4096, CountingUpstream(), free_port()
-    with holdfast(folder, port) as process:
-        await upstream.start(port)
-        await get(process.port, 200)
-        empty = process.resident()
-        await upstream.stop()
+    live, live_port = CountingUpstream(), free_port()
+    await live.start(live_port)
+    with holdfast(folder, port, live_port) as process:
+        await get(process.port, "/live", 200)
+        empty, alone = process.resident(), await _get_cpu(process, size.few)
         await hand_off(process.port, names(size.few), _CONNECTIONS, body)
         await upstream.start(port)
-        await get(process.port, 1)
+        await get(process.port, "/open", 1)
         small = await deliver(process, upstream, size.few)
         await upstream.stop()
         await hand_off(process.port, names(size.backlog), _CONNECTIONS, body)
-        full = process.resident()
+        full, beside = process.resident(), await _get_cpu(process, size.few)
         await upstream.start(port)
         before = len(upstream.arrived)
-        await get(process.port, 1)
+        await get(process.port, "/open", 1)
         large = await deliver(process, upstream, before + size.few)
         await upstream.stop()
+    await live.stop()
     return {
         "backlog": size.backlog,
         "rss_mib_over_empty": full - empty,
         "take_cpu_ratio": large / small,
+        "live_get_cpu_ratio": beside / alone,
     }
+
+
+async def _get_cpu(process: Running, times: int) -> float:
+    """Seconds of CPU of one live GET."""
+    before = process.cpu_seconds()
+    await get(process.port, "/live", times)
+    return (process.cpu_seconds() - before) / times
 
 
 async def measure_takeover(folder: Path, size: Size) -> Figures:

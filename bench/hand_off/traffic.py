@@ -119,11 +119,11 @@ async def _client(port: int, names: Iterator[str], size: int, pause: float, seen
     writer.close()
 
 
-async def get(port: int, count: int) -> None:
+async def get(port: int, path: str, count: int) -> None:
     """Send so many live GETs over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for _ in range(count):
-        writer.write(b"GET /live HTTP/1.1\r\nHost: bench\r\n\r\n")
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(_length(head))
     writer.close()
