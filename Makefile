@@ -120,8 +120,9 @@ mutants: $(VENV)/.mutation ## change policy/ and pipeline/ a little, list what n
 generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures
 	@$(BIN)/python -m tests.generate
 
-bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers (QUICK=1: in two minutes)
+bench: $(VENV)/.bench ## measure CPU, latency and memory beside five peers, and hand-off beside huey (QUICK=1: in three minutes)
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick) $(BENCH_ARGS)
+	@$(BIN)/python -m bench.hand_off $(if $(QUICK),--quick)
 
 # Versions that are in the lock stay if pyproject.toml allows them; UPGRADE=1 takes the newest.
 lock: $(VENV)/.release ## write requirements*.lock: every package with version and hashes (UPGRADE=1)

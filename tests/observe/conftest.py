@@ -43,7 +43,7 @@ def metrics_of(
     throttles: Mapping[tuple[str, str], ThrottleState] | None = None,
     store_state: str | None = None,
     transient: Mapping[tuple[str, str], frozenset[int]] | None = None,
-    delivers: bool = False,
+    has_deliveries: bool = False,
 ) -> AppMetrics:
     """Metrics that ask for these values; change the mappings to change the answers."""
 
@@ -58,11 +58,11 @@ def metrics_of(
         yield families.TRANSIENT.reading(transient or {})
         counts = {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)}
         yield families.DEAD_LETTERS.reading((0.0, counts))
-        if delivers:
-            waits = RouteDeliveries({DeliveryState.WAITING: 1}, 100, 1600000000.0, 1600000001.0)
-            yield families.DELIVERIES.reading((0.0, {"route-0": waits}))
+        if has_deliveries:
+            kept = RouteDeliveries({DeliveryState.WAITING: 1}, 100, 1600000000.0, 0.0)
+            yield families.DELIVERIES.reading((0.0, {"route-0": kept}))
             yield families.DELIVERIES_USED.reading(0.5)
-            yield families.DELIVERY_LINES.reading({"payments": LinePhase.OPEN})
+            yield families.DELIVERY_LINES.reading({"upstream-0": LinePhase.OPEN})
 
     return AppMetrics(readings)
 

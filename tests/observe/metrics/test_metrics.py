@@ -25,19 +25,15 @@ pytestmark = virtual_time
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def every_metric(*, delivers: bool = False) -> AppMetrics:
+@pytest.fixture
+def metrics() -> AppMetrics:
     return metrics_of(
         lost_lines=7,
         budgets={"spare": 12.5},
         breakers={"spare": 0},
         throttles={("upstream", "spare"): ThrottleState(0, 0, 1, 0, 0.0)},
-        delivers=delivers,
+        has_deliveries=True,
     )
-
-
-@pytest.fixture
-def metrics() -> AppMetrics:
-    return every_metric()
 
 
 async def test_a_configured_route_has_its_series_before_the_first_request(
@@ -383,9 +379,8 @@ def busy(metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt, rout
 
 
 async def test_names_and_labels_follow_the_conventions(
-    exchange: MakeExchange, attempt: MakeAttempt
+    metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt
 ) -> None:
-    metrics = every_metric(delivers=True)
     busy(metrics, exchange, attempt, routes=1)
     ours = {
         name: family

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.runtime.workers.worker_pools import RunningPool, pool
-from tests.support import ScriptedUpstream, answer, eventually, ok, response
+from tests.support import PATIENCE, ScriptedUpstream, answer, eventually, ok, response
 from tests.support.keys import KEY, Gate
 from tests.support.proxies import LogRecord
 from tests.support.redis_server import PATIENT, redis_server
@@ -23,6 +23,7 @@ routes:
   - {{match: /limited, upstream: a, throttle: {limit}}}
   - {{match: /keyed, upstream: a, idempotency: true}}
   - {{match: /lettered, upstream: a, dead_letter: true, retry: {{attempts: 1}}}}
+  - {{match: /later, upstream: a, dead_letter: true, hand_off: true}}
 """
 
 
@@ -43,6 +44,7 @@ async def test_keys_and_letters_in_files_are_those_of_all_workers(tmp_path: Path
     ):
         await a_key_runs_once(running, upstream)
         await dead_letters_and_attempts_are_found(running, upstream)
+        await deliveries_of_all_are_found_and_sent(running, upstream)
 
 
 async def one_limit_holds(running: RunningPool) -> None:
@@ -132,3 +134,36 @@ async def dead_letters_and_attempts_are_found(
     metrics = await proxy.metrics()
     assert metrics.total("holdfast_dead_letters_total", route="/lettered") == 4
     assert metrics.total("holdfast_dead_letter_replays_total", result="succeeded") == 4
+
+
+async def deliveries_of_all_are_found_and_sent(
+    running: RunningPool, upstream: ScriptedUpstream
+) -> None:
+    """Each worker accepts, one delivers, and any one answers the operator."""
+    proxy = running.proxy
+    upstream.usual = answer(response(429))
+    accepted = set()
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(proxy.client()) for _ in range(4)]
+        for client in clients:
+            given = await client.request("POST", "/later", "Prefer: respond-async", body=b"later")
+            assert given.status == 202
+            accepted.add(given.get("Holdfast-Delivery"))
+
+    async def states() -> dict[str, str]:
+        found = json.loads((await proxy.admin("GET", "/deliveries?route=/later")).body)
+        return {each["id"]: each["state"] for each in found["deliveries"]}
+
+    assert (await states()).keys() == accepted
+    first, *others = sorted(filter(None, accepted))
+    async with asyncio.timeout(PATIENCE):
+        while (await proxy.admin("DELETE", f"/deliveries/{first}")).status != 200:
+            assert (await states())[first] in {"sending", "retrying", "waiting"}
+        upstream.usual = answer(ok())
+        while set((await states()).values()) != {"cancelled", "delivered"}:
+            for name in others:
+                await proxy.admin("POST", f"/deliveries/{name}/retry")
+            await asyncio.sleep(0.05)
+    assert (await states())[first] == "cancelled"
+    status = json.loads((await proxy.admin("GET", "/status")).body)["deliveries"]
+    assert status["routes"]["/later"]["open"] == 0
