@@ -13,6 +13,9 @@ from proxy.observe.metrics.snapshot import ProcessSnapshot, Reading
 from proxy.policy.attempt import Attempt, FailureKind, RetryDelay
 from proxy.policy.breaker import BreakerState
 from proxy.policy.dead_letter import DeadLetterCounts
+from proxy.policy.delivery.counts import RouteDeliveries
+from proxy.policy.delivery.line import LinePhase
+from proxy.policy.delivery.words import DeliveryState
 from proxy.policy.reasons import KeyResult, VerdictReason
 from tests.support.exchanges import UnservedExchange
 
@@ -54,6 +57,9 @@ def metrics_of(
         yield families.TRANSIENT.reading(transient or {})
         counts = {"route-0": DeadLetterCounts(2, 1, 100, 1600000000.0)}
         yield families.DEAD_LETTERS.reading((0.0, counts))
+        waiting = RouteDeliveries({DeliveryState.WAITING: 3}, 300, 1600000000.0, 1600000100.0)
+        yield families.DELIVERIES.reading((0.0, {"route-0": waiting}))
+        yield families.DELIVERY_LINES.reading({"upstream-0": LinePhase.CLOSED})
 
     return AppMetrics(readings)
 

@@ -356,7 +356,12 @@ def busy(metrics: AppMetrics, exchange: MakeExchange, attempt: MakeAttempt, rout
     for number in range(routes):
         upstream = f"upstream-{number}"
         recorder = metrics.route(
-            f"route-{number}", [upstream], retries=True, keys=True, dead_letters=True
+            f"route-{number}",
+            [upstream],
+            retries=True,
+            keys=True,
+            dead_letters=True,
+            deliveries=True,
         )
         recorders.append((recorder, upstream))
     odd = metrics.route('odd "name"\\\n', ["payments"], retries=True)
