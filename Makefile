@@ -46,7 +46,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tools test test-deep test-newest test-interpreter check docs mutants \
+.PHONY: help setup demo tools test test-deep test-newest test-interpreter soak check docs mutants \
   generate bench lock audit dist sbom image release-check clean
 
 help: ## show this list
@@ -82,6 +82,10 @@ test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
 	@$(BIN)/python -m tests.support.tools
 	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --deselect $(SCRIPTS)
 	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --numprocesses 2 $(SCRIPTS)
+
+# Deliveries under load, with restarts, outages and kill -9; then every id is accounted for.
+soak: $(VENV)/.dev ## hand 200 requests a second off, with a restart every 10 s, for MINUTES (15)
+	@$(BIN)/python -m tests.faults.soak $$(( $${MINUTES:-15} * 60 ))
 
 # The suite runs on the oldest Python; what depends on the interpreter on the newest as well.
 test-newest: $(VENV)/.dev ## run what depends on the interpreter on the newest Python there is
