@@ -4,10 +4,10 @@ Beside them: shared ``options``, the variables of the ``environment`` that set t
 the clients of the admin listener (``admin_client``, ``status_client``, ``dead_letter_client``,
 ``drop_client``, ``replay_client``, ``delivery_client``), readers of what users type
 (``request_args``, ``dead_letter_selection``, ``keyboard``) and of responses
-(``untrusted_json``), the text of a ``first_file`` and the loop of ``status --watch`` (``watching``). A command is imported when it is
-used, and imports what it needs inside its function, so that ``--help`` and ``check`` do not wait
-for the server's packages. The top layer: may import ``runtime/`` and everything below it; nothing
-imports it but ``__main__``.
+(``untrusted_json``), the text of a ``first_file`` and the loop of ``status --watch``
+(``watching``). A command is imported when it is used, and imports what it needs inside its
+function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
+import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
 """
 
 import signal

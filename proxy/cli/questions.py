@@ -30,8 +30,13 @@ def stopped(error: click.Abort | KeyboardInterrupt) -> click.ClickException:
     """
     click.echo(err=True)  # the cursor stands behind the question, or behind ^C
     is_question = isinstance(error, click.Abort)
-    ended = click.ClickException(_NOTHING if is_question else "stopped")
     # click raises Abort while it handles what happened: Ctrl-C, or the end of the input.
-    if isinstance(error.__context__ if is_question else error, KeyboardInterrupt):
-        ended.exit_code = STOPPED
-    return ended
+    by_signal = isinstance(error.__context__ if is_question else error, KeyboardInterrupt)
+    kind = _Stopped if by_signal else click.ClickException
+    return kind(_NOTHING if is_question else "stopped")
+
+
+class _Stopped(click.ClickException):
+    """The error of a command that Ctrl-C stopped."""
+
+    exit_code = STOPPED
