@@ -43,7 +43,7 @@ async def test_an_empty_list_says_so(command: tuple[str, ...]) -> None:
         status, out, err = await deliveries(proxy, *command, "--route", "al\x1b")
         assert (status, out) == (1, "")
         assert (
-            err == "Error: no route is called al?, and no delivery is of one, did you mean all?\n"
+            err == "Error: no route is called "al?", did you mean "all"?\n"
         )
         assert (await deliveries(proxy, *command, "--state", "failed"))[1] == "no deliveries\n"
     async with running(one_route("http://127.0.0.1:9")) as proxy:
