@@ -196,7 +196,11 @@ class FileDeliveryStore:
         try:
             accepted = await self._ask(lambda table: table.accept(new, most))
         except NoAnswerInTime as error:
+            self._wake_later()
             raise AcceptUncertain(str(error)) from error
+        except asyncio.CancelledError:
+            self._wake_later()
+            raise
         finally:
             if reservation is not None:
                 reservation.release()
@@ -206,6 +210,13 @@ class FileDeliveryStore:
             self._changed.set()
             self._lock.wake()
         return answer
+
+    def _wake_later(self) -> None:
+        """Wake whoever delivers, once all that was asked for is done: something may be due then."""
+        if self._thread is not None:
+            last: Job[DeliveryTable] = Job(lambda _: None, only_reads=True)
+            last.done.add_done_callback(lambda _: self._lock.wake())
+            self._thread.put(last)
 
     async def find_record(self, record: str) -> Delivery | None:
         """Return the delivery of an idempotency key's record, the open one or the newest."""
