@@ -13,7 +13,6 @@ is down) is given back, and costs no attempt.
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -53,6 +52,9 @@ _log = logging.getLogger("holdfast")
 
 _LOOK_EVERY = 1.0
 """Seconds between two rounds at the most."""
+_LOOK_AGAIN = 5.0
+"""Seconds after which a route is looked at again though nothing was to be due: a process that
+accepts and dies at once wakes nobody."""
 _SPREAD_OVER = 30.0
 """Seconds over which the sends of what was due at the start are spread."""
 _EXPIRE_EVERY = 60.0
@@ -273,10 +275,10 @@ class Dispatcher:
         if batch.taken and self._noted.pop(name, None) is not None:
             await self._store.defer(name, None)
         if batch.next_due is None:
-            self._look_at[name] = math.inf  # until the store says otherwise
+            self._look_at[name] = now + _LOOK_AGAIN  # or when the store says so
             return _LOOK_EVERY
         if batch.next_due > 0:
-            self._look_at[name] = now + batch.next_due
+            self._look_at[name] = now + min(batch.next_due, _LOOK_AGAIN)
         elif batch.taken:
             await asyncio.sleep(0)  # those taken get their permits first
         return max(batch.next_due, 0.0)

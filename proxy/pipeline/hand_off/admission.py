@@ -21,7 +21,7 @@ from proxy.core.route import Handler
 from proxy.http.framing import CHUNKED
 from proxy.http.prefer import AsyncPreference, read_prefer
 from proxy.http.refusal import Refusal, RefusalReason
-from proxy.pipeline.hand_off.answers import NOT_DURABLE, queue_full
+from proxy.pipeline.hand_off.answers import NOT_DURABLE, queue_full, too_large
 from proxy.policy.caller_fields import display_name
 from proxy.policy.delivery.acceptance import Acceptance, HandOffRules, NotHandedOff
 from proxy.policy.settings import HandOffWhen
@@ -31,12 +31,6 @@ FIRST_PIECE = 64 * 1024
 """Bytes that are reserved for a body whose length is not known."""
 FULL_FOR = 5
 """Seconds after which a client may try again when there is no room."""
-
-_TOO_LARGE = Refusal(
-    RefusalReason.BODY_TOO_LARGE,
-    "Send a smaller body: all of it has to be kept until it is delivered.",
-    close=True,
-)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -156,7 +150,7 @@ def field_names(exchange: Exchange) -> frozenset[str]:
 def _not_accepted(acceptance: Acceptance) -> Refusal:
     """Refuse a request that is only served by handing it off, and cannot be."""
     if acceptance.obstacle is NotHandedOff.TOO_LARGE:
-        return _TOO_LARGE
+        return too_large(is_read=False)
     names = " and ".join(map(display_name, acceptance.fields))
     return Refusal(
         RefusalReason.BAD_REQUEST,

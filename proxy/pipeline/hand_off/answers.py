@@ -1,4 +1,4 @@
-"""What a client is reported of its delivery: 202 with where to ask, or why there is none."""
+"""Answers about a delivery: 202 with where to ask, or why there is none."""
 
 import json
 import math
@@ -43,6 +43,15 @@ def accepted_as(name: str, stored: bytes | KeptResponse) -> str:
 
 
 _find_delivery = re.compile(rb"\r\nHoldfast-Delivery: (\S+)").search
+
+
+def too_large(*, is_read: bool) -> Refusal:
+    """Refuse a request whose body cannot be kept; one that is not read ends its connection."""
+    return Refusal(
+        RefusalReason.BODY_TOO_LARGE,
+        "Send a smaller body: all of it has to be kept until it is delivered.",
+        close=not is_read,
+    )
 
 
 def queue_full(no_capacity: NoCapacity, wait: int) -> Refusal:

@@ -32,6 +32,7 @@ from proxy.pipeline.hand_off.answers import (
     accepted,
     accepted_as,
     queue_full,
+    too_large,
     with_preference,
 )
 from proxy.pipeline.hand_off.withheld import WithheldFailure
@@ -72,10 +73,6 @@ _log = logging.getLogger("holdfast")
 
 _ABOUT_THE_KEY = frozenset({RefusalReason.KEY_MISMATCH, RefusalReason.OUTCOME_UNKNOWN})
 _CLIENT_ERRORS = range(400, 500)
-_TOO_LARGE = Refusal(
-    RefusalReason.BODY_TOO_LARGE,
-    "Send a smaller body: all of it has to be kept until it is delivered.",
-)
 _NO_FILE = Refusal(
     RefusalReason.NOT_DURABLE,
     "It cannot be checked now whether this key was handed off before. Send it again later.",
@@ -201,7 +198,7 @@ class HandOff:
         count = exchange.route.recorder.count
         if not self.rules.fits(len(whole)):
             count("holdfast_deliveries_refused_total", "too_large")
-            return _TOO_LARGE
+            return too_large(is_read=True)
         no_capacity = plan.no_capacity
         if plan.reservation is not None and len(whole) > plan.reserved:
             no_capacity = plan.reservation.grow(len(whole) - plan.reserved)

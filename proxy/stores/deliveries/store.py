@@ -196,10 +196,10 @@ class FileDeliveryStore:
         try:
             accepted = await self._ask(lambda table: table.accept(new, most))
         except NoAnswerInTime as error:
-            self._wake_afterwards()
+            self._wake_later()
             raise AcceptUncertain(str(error)) from error
         except asyncio.CancelledError:
-            self._wake_afterwards()
+            self._wake_later()
             raise
         finally:
             if reservation is not None:
@@ -211,13 +211,12 @@ class FileDeliveryStore:
             self._lock.wake()
         return answer
 
-    def _wake_afterwards(self) -> None:
-        """Wake the process that delivers once what was asked for before is done, if it is."""
+    def _wake_later(self) -> None:
+        """Wake whoever delivers, once all that was asked for is done: something may be due then."""
         if self._thread is not None:
-            loop = asyncio.get_running_loop()
-            self._thread.put(
-                Job(lambda _: loop.call_soon_threadsafe(self._lock.wake), only_reads=True)
-            )
+            last: Job[DeliveryTable] = Job(lambda _: None, only_reads=True)
+            last.done.add_done_callback(lambda _: self._lock.wake())
+            self._thread.put(last)
 
     async def find_record(self, record: str) -> Delivery | None:
         """Return the delivery of an idempotency key's record, the open one or the newest."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
@@ -293,3 +294,21 @@ async def test_a_client_that_left_gets_no_delivery_after_the_failure() -> None:
             asking.cancel()
         await asyncio.sleep(30)
         assert (await proxy.metrics()).total("holdfast_deliveries_accepted_total") == 0
+
+
+async def test_a_drain_hands_off_what_waits_for_its_next_attempt(tmp_path: Path) -> None:
+    route = (
+        "idempotency: {required: true}\nretry: {attempts: 3, backoff: {base: 60s, max: 60s}}\n"
+        "timeout: 5m\nhand_off: {when: failed}"
+    )
+    async with ScriptedUpstream(usual=answer(response(503))) as upstream:
+        config = one_route(upstream, route, top=f"state_dir: {tmp_path}/state", options=HONOURED)
+        async with running(config) as proxy:
+            asking = asyncio.ensure_future(send(proxy, KEY))
+            await asyncio.sleep(1)
+        given = await asking
+        assert given.status == 202, "not 503: it is sent by the next process"
+        upstream.usual = answer(ok())
+        async with running(config) as proxy:
+            assert (await ended(proxy, delivery_id(given)))["state"] == "delivered"
+        assert len(upstream.requests) == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.delivery.capacity import CapacityCause
+from proxy.policy.delivery.key_rules import KeyTerms
 from proxy.policy.delivery.state import (
     Delivered,
     DeliveredResponse,
@@ -20,11 +21,22 @@ from proxy.stores.deliveries import (
     Accepted,
     DeliveryStore,
     Gone,
+    HeldKey,
     Mismatch,
     NoCapacity,
     ShownDelivery,
 )
-from tests.stores.deliveries.kit import DAY, DID_NOT_RUN, RAN, URL, Times, accepted, new, opened
+from tests.stores.deliveries.kit import (
+    DAY,
+    DID_NOT_RUN,
+    RAN,
+    URL,
+    Times,
+    accepted,
+    again,
+    new,
+    opened,
+)
 from tests.support.waiting import eventually
 
 OK = Delivered(DeliveredResponse(201, ((b"X-Id", b"7"),), b"done"))
@@ -439,3 +451,83 @@ async def test_the_runs_that_are_kept_are_bounded_but_for_those_that_may_have_ru
         assert isinstance(found, ShownDelivery)
         assert (len(found.runs), found.runs[0]) == (100, RAN)
         assert (found.delivery.may_have_run, found.delivery.ran_at) == (True, (URL,))
+
+
+TERMS = KeyTerms(DAY, holds_ambiguous=True)
+
+
+async def test_an_ended_delivery_has_its_key_as_long_as_that_counts(tmp_path: Path) -> None:
+    clock = Times()
+    async with opened(tmp_path, clock) as store:
+        keyed = {"record": "key", "fingerprint": b"a", "key_terms": TERMS}
+        first = (await accepted(store, **keyed, ttl=9 * DAY)).delivery
+        await store.settle(await taken(store), OK, DID_NOT_RUN)
+        again = await accepted(store, **keyed)
+        assert (again.is_duplicate, again.delivery.id) == (True, first.id)
+        other = await store.accept(new(record="key", fingerprint=b"b", key_terms=TERMS))
+        assert isinstance(other, Mismatch)
+        clock.pass_by(DAY + 1)
+        assert not (await accepted(store, **keyed)).is_duplicate
+
+
+async def test_a_key_is_held_if_its_delivery_failed_and_may_have_run(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        keyed = {"record": "key", "fingerprint": b"a", "key_terms": TERMS}
+        first = (await accepted(store, **keyed)).delivery
+        await store.settle(await taken(store), FailedForGood("x"), RAN)
+        held = await store.accept(new(**keyed))
+        assert isinstance(held, HeldKey)
+        assert held.delivery_id == first.id
+        free = {**keyed, "key_terms": KeyTerms(DAY, holds_ambiguous=False)}
+        assert not (await accepted(store, **free)).is_duplicate
+
+
+async def test_a_failure_keeps_the_answer_until_it_begins_anew(tmp_path: Path) -> None:
+    response = DeliveredResponse(404, ((b"X-Why", b"gone"),), b"no")
+    async with opened(tmp_path) as store:
+        await accepted(store)
+        one = await taken(store)
+        await store.settle(one, FailedForGood("x", "404", response=response), DID_NOT_RUN)
+        found = await store.find(one.id)
+        assert isinstance(found, ShownDelivery)
+        assert (found.response, found.delivery.response_status) == (response, 404)
+        again = await store.retry(found.delivery, repeatable=False)
+        assert isinstance(again, Delivery)
+        found = await store.find(one.id)
+        assert isinstance(found, ShownDelivery)
+        assert (found.response, found.delivery.response_status) == (None, 0)
+        assert found.runs[-1].result == "retried"
+
+
+async def test_a_letter_is_withdrawn_if_its_client_has_the_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await accepted(store)
+        one = await taken(store)
+        await store.settle(one, FailedForGood("x"), DID_NOT_RUN)
+        assert (await shown(store, one.id)).letter is not None
+        await store.withdraw_letter(one.id)
+        left = await shown(store, one.id)
+        assert (left.letter, left.state) == (None, DeliveryState.FAILED)
+        assert left.expires == pytest.approx(left.ended + left.ttl)
+
+
+async def test_attempts_are_given_back_to_what_is_retried(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await accepted(store)
+        one = await taken(store)
+        await store.settle(one, RetryLater(30, "x"), DID_NOT_RUN)
+        await store.forgive([one.id, one.id, "d_unknown"])
+        assert (await shown(store, one.id)).attempts == 0
+
+
+async def test_candidates_and_abandoned_ones_have_their_fields(tmp_path: Path) -> None:
+    """Whether a key makes them repeatable is read from these."""
+    async with opened(tmp_path) as store:
+        headers = ((b"Idempotency-Key", b"k"), (b"Authorization", b"secret"))
+        await accepted(store, headers=headers, wiped=frozenset({"authorization"}))
+        (found,) = (await store.candidates("orders", not_tried_for=0)).deliveries
+        assert found.headers == headers[:1]
+        await taken(store)
+    async with opened(tmp_path) as store:
+        (found,) = await store.recover(again)
+        assert found.headers == headers[:1]
