@@ -1,4 +1,4 @@
-"""Options that several commands share: files, admin listener, token.
+"""Options that several commands share: files, form of the output, admin listener, token.
 
 ``environment.py`` gives each option an environment variable, too.
 """
@@ -90,6 +90,13 @@ def require_files(files: tuple[str, ...]) -> None:
 def is_typed(ctx: click.Context, name: str) -> bool:
     """Tell whether an option was given on the command line, which wins over the environment."""
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+route_option = click.option("--route", metavar="ROUTE", help="Only those of this route.")
+plain_option = click.option("--plain", is_flag=True, help="Plain text, without colours.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged."
+)
 
 
 def admin_option(command: CommandT) -> CommandT:

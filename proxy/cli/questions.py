@@ -9,6 +9,12 @@ STOPPED = 130
 _NOTHING = "nothing was done"
 
 
+class _Stopped(click.ClickException):
+    """The end of a command that Ctrl-C stopped."""
+
+    exit_code = STOPPED
+
+
 def confirm(subject: str, plan: str, question: str) -> None:
     """Say what there is (*subject*) and what will happen (*plan*), and ask the user on a terminal.
 
@@ -30,13 +36,7 @@ def stopped(error: click.Abort | KeyboardInterrupt) -> click.ClickException:
     """
     click.echo(err=True)  # the cursor stands behind the question, or behind ^C
     is_question = isinstance(error, click.Abort)
+    text = _NOTHING if is_question else "stopped"
     # click raises Abort while it handles what happened: Ctrl-C, or the end of the input.
-    by_signal = isinstance(error.__context__ if is_question else error, KeyboardInterrupt)
-    kind = _Stopped if by_signal else click.ClickException
-    return kind(_NOTHING if is_question else "stopped")
-
-
-class _Stopped(click.ClickException):
-    """The error of a command that Ctrl-C stopped."""
-
-    exit_code = STOPPED
+    is_stopped = isinstance(error.__context__ if is_question else error, KeyboardInterrupt)
+    return _Stopped(text) if is_stopped else click.ClickException(text)

@@ -75,7 +75,7 @@ class AddressState:
     idle: int
     """Open connections that wait in the pool."""
     failing: bool
-    """Whether the last attempt to connect failed."""
+    """Whether the last attempt to connect failed, within about a minute."""
     breaker: BreakerState | None
     """None without a breaker."""
 

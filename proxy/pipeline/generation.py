@@ -132,7 +132,7 @@ class Generation:
                     address=pool.label,
                     open=pool.open_connections,
                     idle=pool.idle_connections,
-                    failing=pool.just_failed(now),
+                    failing=pool.is_unreachable(now),
                     breaker=None if pool.breaker is None else pool.breaker.state(now),
                 )
                 for pool in upstream.endpoints.pools

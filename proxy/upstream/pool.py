@@ -22,6 +22,8 @@ PREEMPT_EVERY = 0.25
 """Seconds between two checks for slow uploads, while requests wait for a connection."""
 AVOID_AFTER_FAILURE = 5.0
 """Seconds for which an address that refused a connection is not tried first, at most."""
+_SHOWN_AFTER_FAILURE = 60.0
+"""Seconds for which an address that was not reached is shown as failing, at most."""
 
 
 _LOCAL_SHORTAGE = frozenset({EMFILE, ENFILE, ENOBUFS, ENOMEM, EADDRNOTAVAIL})
@@ -82,6 +84,9 @@ class Pool:
         """Set while requests wait: checks for uploads that can be pre-empted."""
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._failed_at: float | None = None
+        """When a connect failed that makes other addresses the better choice."""
+        self._unreached_at: float | None = None
+        """When any connect failed for which the address is to blame."""
         self._closed = False
 
     def __repr__(self) -> str:
@@ -95,6 +100,10 @@ class Pool:
     def just_failed(self, now: float) -> bool:
         """Say whether the last connect failed, and not long ago."""
         return self._failed_at is not None and now - self._failed_at < AVOID_AFTER_FAILURE
+
+    def is_unreachable(self, now: float) -> bool:
+        """Say whether the last connect failed, within about a minute: for people to look at."""
+        return self._unreached_at is not None and now - self._unreached_at < _SHOWN_AFTER_FAILURE
 
     def admits(self, now: float) -> bool:
         """Say whether the breaker of the address, if it has one, would admit a request."""
@@ -156,7 +165,7 @@ class Pool:
             raise
         connection.is_counted = True
         connection.idle_since = self._clock.monotonic()
-        self._failed_at = None
+        self._failed_at = self._unreached_at = None
         return connection
 
     async def _wait_for_slot(self, within: float, caller: str) -> UpstreamConnection | None:
@@ -216,10 +225,12 @@ class Pool:
             raise ConnectError(FailureKind.CERTIFICATE) from None
         except TimeoutError:  # which is an OSError, too
             if blame:
-                self._failed_at = self._clock.monotonic()
+                self._failed_at = self._unreached_at = self._clock.monotonic()
             raise ConnectTimeout(FailureKind.CONNECT) from None
         except OSError as error:
             is_local = error.errno in _LOCAL_SHORTAGE
+            if not is_local:
+                self._unreached_at = self._clock.monotonic()
             # A refused connect costs no time, so a breaker sees enough of them to open.
             if self.breaker is None and not is_local:
                 self._failed_at = self._clock.monotonic()

@@ -199,6 +199,30 @@ async def test_without_a_breaker_none_is_shown() -> None:
         assert "breaker" not in status["upstreams"]["scripted"]
 
 
+@pytest.mark.parametrize("options", ["", "breaker: true"])
+async def test_an_address_that_was_not_reached_is_shown_as_failing_for_a_minute(
+    options: str,
+) -> None:
+    clock = FakeClock()
+
+    async def failing(proxy: RunningProxy) -> bool:
+        status = json.loads((await proxy.admin("GET", "/status")).body)
+        [address] = status["addresses"]["scripted"]
+        told = [one["text"] for one in status["trouble"] if one["about"] == "upstream"]
+        assert told == ([f"it cannot be reached at {address['address']}"] * address["failing"])
+        return bool(address["failing"])
+
+    with refusing_port() as port:
+        config = one_route(f"http://127.0.0.1:{port}", options=options)
+        async with running(config, clock=clock) as proxy:
+            assert (await proxy.get()).reason_word == "connect"
+            assert await failing(proxy)
+            clock.advance(59)
+            assert await failing(proxy)
+            clock.advance(2)
+            assert not await failing(proxy), "nothing is known of it any more"
+
+
 async def test_when_every_address_is_open_callers_are_told_when_to_come_back() -> None:
     clock = FakeClock()
     async with (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.options import client_options
+from proxy.cli.options import client_options, json_option
 from proxy.cli.render.number_format import plural, short_duration
 from proxy.cli.render.shell_command import explain_command
 from proxy.cli.untrusted_json import UntrustedJson
@@ -32,7 +32,7 @@ def _valid_request_id(ctx: click.Context, parameter: click.Parameter, value: str
 
 @click.command(epilog=_EXAMPLE)
 @click.argument("request_id", metavar="REQUEST_ID", callback=_valid_request_id)
-@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
+@json_option
 @client_options
 def attempts(request_id: str, client: AdminClient, *, as_json: bool) -> None:
     """Show what happened to a recent request, attempt by attempt, and why.

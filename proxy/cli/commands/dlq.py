@@ -13,7 +13,7 @@ from proxy.cli.dead_letter_selection import (
     select_dead_letters,
 )
 from proxy.cli.drop_client import drop_all, drop_one, tell_drop
-from proxy.cli.options import LINES, client_options
+from proxy.cli.options import LINES, client_options, json_option, plain_option, route_option
 from proxy.cli.questions import confirm
 from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
@@ -52,13 +52,8 @@ def _header_fields(
 
 
 _dead_letter_argument = click.argument("dead_letter_id", metavar="ID", callback=_valid_id)
-_route_option = click.option("--route", metavar="ROUTE", help="Only those of this route.")
 _yes_option = click.option(
     "--yes", is_flag=True, help="With --all: do not ask; required where there is no terminal."
-)
-_plain_option = click.option("--plain", is_flag=True, help="Plain text, without colours.")
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged."
 )
 
 
@@ -72,7 +67,7 @@ def dlq() -> None:
 
 
 @dlq.command("list", epilog="\b\nExample:\n  holdfast dlq list --route charges --oldest")
-@_route_option
+@route_option
 @click.option("--oldest", is_flag=True, help="The oldest ones first, not the newest.")
 @click.option(
     "--limit",
@@ -82,8 +77,8 @@ def dlq() -> None:
     metavar="N",
     help="Show at most so many.",
 )
-@_plain_option
-@_json_option
+@plain_option
+@json_option
 @client_options
 def list_(
     *,
@@ -112,8 +107,8 @@ def list_(
 
 @dlq.command(epilog=f"\b\nExample:\n  holdfast dlq show {_EXAMPLE_ID}")
 @_dead_letter_argument
-@_plain_option
-@_json_option
+@plain_option
+@json_option
 @client_options
 def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient) -> None:
     """Show all of a letter: what was sent, why it failed, each attempt.
@@ -133,7 +128,7 @@ def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient
 )
 @click.argument("dead_letter_id", metavar="[ID]", required=False, callback=_valid_id)
 @click.option("--all", "everything", is_flag=True, help="All letters, the oldest one first.")
-@_route_option
+@route_option
 @click.option(
     "-H",
     "--header",
@@ -154,8 +149,8 @@ def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient
     "--dry-run", is_flag=True, help="Only say which would be sent, and which not and why."
 )
 @_yes_option
-@_plain_option
-@_json_option
+@plain_option
+@json_option
 @client_options
 def replay(
     *,
@@ -210,7 +205,7 @@ def replay(
 )
 @click.argument("dead_letter_id", metavar="[ID]", required=False, callback=_valid_id)
 @click.option("--all", "everything", is_flag=True, help="All letters.")
-@_route_option
+@route_option
 @click.option("--dry-run", is_flag=True, help="Only say which would be dropped.")
 @_yes_option
 @client_options
@@ -251,7 +246,7 @@ def drop(
 
 
 @dlq.command(epilog="\b\nExample:\n  holdfast dlq export > letters.jsonl")
-@_route_option
+@route_option
 @client_options
 def export(route: str | None, client: AdminClient) -> None:
     """Print all dead letters in full, as JSON lines, the oldest one first.

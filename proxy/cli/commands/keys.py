@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.options import client_options
+from proxy.cli.options import client_options, json_option, plain_option, route_option
 from proxy.cli.questions import confirm
 from proxy.cli.render.number_format import long_duration
 
@@ -72,7 +72,7 @@ def keys() -> None:
     default=["held"],
     help="Only those in this state; held if none is given. May be repeated.",
 )
-@click.option("--route", metavar="ROUTE", help="Only those of this route.")
+@route_option
 @click.option(
     "--limit",
     default=100,
@@ -81,7 +81,7 @@ def keys() -> None:
     metavar="N",
     help="Show at most so many.",
 )
-@click.option("--plain", is_flag=True, help="Plain text, without colours.")
+@plain_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, in the listener's words.")
 @client_options
 def list_(
@@ -142,7 +142,7 @@ def _listed(
 
 @keys.command(epilog=_SHOW_EXAMPLE)
 @_record_argument
-@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
+@json_option
 @client_options
 def show(record: str, client: AdminClient, *, as_json: bool) -> None:
     """Show what is known of a key.

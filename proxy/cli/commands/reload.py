@@ -6,7 +6,7 @@ import json
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.options import client_options
+from proxy.cli.options import client_options, json_option
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
 _EXAMPLE = "\b\nExample:\n  holdfast reload"
@@ -20,7 +20,7 @@ _WIDEST = 60
 
 
 @click.command(epilog=_EXAMPLE)
-@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
+@json_option
 @client_options
 def reload(client: AdminClient, *, as_json: bool) -> None:
     """Have the proxy read its files again, and say what changed.

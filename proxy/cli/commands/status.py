@@ -9,7 +9,7 @@ from functools import partial
 import click
 
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.options import client_options
+from proxy.cli.options import client_options, json_option
 from proxy.cli.render.screens import Screen, has_colours, screen_for
 from proxy.cli.render.status_page import Order, status_page
 from proxy.cli.status_client import request_status, require_routes
@@ -43,7 +43,7 @@ _REFRESH_INTERVAL = 1.0
     help="What comes first among routes, by the last minute.",
 )
 @click.option("--plain", is_flag=True, help="Plain text, as in a pipe or with NO_COLOR set.")
-@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
+@json_option
 @client_options
 def status(
     client: AdminClient,

@@ -148,8 +148,8 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
     if slip is not None:
         number, column, text = slip
         return _Unreadable(Position(source, number + 1, column + 1), text)
-    # The key or the quote that was opened, not the line below it or the end of the file.
-    if any(part in problem for part in ("end of stream", "find expected ':'")):
+    # The key, quote or bracket that was opened, not the line below it or the end of the file.
+    if any(part in problem for part in ("end of stream", "expected ':'", "expected ',' or")):
         mark = error.context_mark or mark
     return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
 

@@ -69,12 +69,12 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             id="a sign that YAML keeps for itself",
         ),
         pytest.param(
-            "listen: [a, b\nadmin»: c\n",
+            "listen: »[a, b\nadmin: c\n",
             'a list is not closed, write "]" at its end',
             id="a list that is not closed",
         ),
         pytest.param(
-            "limits: {a: b\nadmin»: c\n",
+            "limits: »{a: b\nadmin: c\n",
             'a mapping is not closed, write "}" at its end',
             id="a mapping that is not closed",
         ),
