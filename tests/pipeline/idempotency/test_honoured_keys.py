@@ -43,11 +43,12 @@ async def two(
     clock: FakeClock | None = None,
 ) -> AsyncIterator[tuple[RunningProxy, ScriptedUpstream, ScriptedUpstream]]:
     """A proxy before two URLs, the first of which gets the first attempt unless they *balance*."""
+    retries = f", retry: {{{retry}, {QUICK}}}" if retry else ""
     async with ScriptedUpstream() as first, ScriptedUpstream() as second:
         config = (
             f"upstreams:\n  up: {{urls: [{first.url}, {second.url}], balance: {balance}, "
             f"honours_key: {promise}{options}}}\nroutes:\n"
-            f"  - {{match: /**, upstream: up, retry: {{{retry}, {QUICK}}}{route}}}\n"
+            f"  - {{match: /**, upstream: up{retries}{route}}}\n"
         )
         async with running(config, clock=clock) as proxy:
             yield proxy, first, second
@@ -190,7 +191,7 @@ async def dead_lettered(proxy: RunningProxy) -> str:
 
 @real_time  # letters are in a file
 @pytest.mark.parametrize("throttle", ["", ", throttle: 100/s"], ids=["free", "throttled"])
-@pytest.mark.parametrize("retry", ["attempts: 1", "attempts: 2"])
+@pytest.mark.parametrize("retry", ["", "attempts: 1", "attempts: 2"])
 async def test_a_letter_goes_where_its_key_is_known(retry: str, throttle: str) -> None:
     route = f", dead_letter: true{throttle}"
     async with two(retry=retry, balance="round_robin", route=route) as (proxy, *both):
