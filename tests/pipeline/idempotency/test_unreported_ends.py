@@ -136,12 +136,14 @@ async def test_results_beyond_the_memory_for_them_are_not_kept() -> None:
         assert len(upstream.requests) == 1
 
 
-async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows() -> None:
-    gate = Gate(response(421))  # it did not run
+@pytest.mark.parametrize("body", [b"", LARGE], ids=["", "beyond the memory for it"])
+async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows(body: bytes) -> None:
+    gate = Gate(response(421, body))  # it did not run
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        route = "idempotency: {on_ambiguous: hold}"
-        config = one_route(upstream, route, top=server.line(HASTY))
+        route = "idempotency: {on_ambiguous: hold}\nbuffer: 64KiB"
+        top = f"{server.line(HASTY)}\nlimits: {{replay_memory: 200KiB}}"
+        config = one_route(upstream, route, top=top)
         async with running(config) as proxy:
             owner = asyncio.create_task(post(proxy))
             await gate.reached.wait()
