@@ -120,6 +120,7 @@ async def test_each_failure_is_kept(
     assert out.request_id == given.get("X-Request-Id")
     assert record["dead_letter"] == letter.id
     (run,) = letter.runs
+    assert (run.result, out.replays) == ("failed", 0)
     assert len(run.attempts) == out.used == len(record["attempts"])
     assert out.allowed == (3 if policy else 1)
     for kept, logged in zip(run.attempts, record["attempts"], strict=True):
@@ -818,7 +819,9 @@ async def test_metrics_and_status() -> None:
 # When it cannot be written.
 
 
-async def test_without_room_the_client_gets_its_answer_and_no_promise() -> None:
+async def test_without_room_the_client_gets_its_answer_and_no_promise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with (
         ScriptedUpstream(usual=unavailable) as upstream,
         running(one_route(upstream, KEEPS)) as proxy,
@@ -831,6 +834,7 @@ async def test_without_room_the_client_gets_its_answer_and_no_promise() -> None:
         metrics = await proxy.metrics()
         assert metrics.total("holdfast_dead_letters_dropped_total", route="all") == 1
         assert "dead_letter" not in (await proxy.logged(2))[1]
+        assert f"request {given.get('X-Request-Id')} is lost" in caplog.text
 
 
 async def test_a_file_that_fails_does_not_keep_a_client_from_its_answer() -> None:

@@ -586,6 +586,26 @@ async def test_the_time_left_bounds_the_other_too() -> None:
         await nothing_left(proxy)
 
 
+async def test_a_throttled_other_is_asked_however_little_time_is_left_for_it() -> None:
+    async with pair("timeout: 500ms", other_options="throttle: 100/s") as (proxy, _, other):
+        assert (await proxy.get()).body == b"ok"
+        assert len(other.requests) == 1
+
+
+async def test_who_is_in_the_queue_of_the_other_when_we_end_gets_no_fallback() -> None:
+    slow = "throttle: {rate: 1/m, max_wait: 2m}"
+    async with pair("timeout: 5m", other_options=slow) as (proxy, _, other):
+        assert (await proxy.get("/direct")).status == 200
+        waiting = asyncio.create_task(proxy.get())
+        await eventually(lambda: len(proxy.app._retry_waits) == 1)
+        proxy.app._retry_waits.end()
+        assert (await waiting).reason_word == "draining"
+        assert len(other.requests) == 1
+        record = await last_logged(proxy, 2)
+        assert "fallback" not in record
+        assert reasons(record) == ["attempts_exhausted"]
+
+
 async def test_with_every_breaker_open_a_bad_body_is_told_as_what_it_is() -> None:
     async with pair(options="breaker: {min_requests: 1}") as (proxy, _, other):
         other.script(answer(response(200, b"ok")), hang)

@@ -400,6 +400,7 @@ async def test_a_drain_without_patience_interrupts_it_and_says_so(tmp_path: obje
             found = await shown(proxy, letter)
             assert (found["state"], found["may_have_run"]) == ("waiting", True)
             assert found["runs"][1]["attempts"][0]["outcome"] == "cancelled"
+            assert [one["id"] for one in await listed(proxy)] == [letter], "there is no second one"
             assert obstacle(await replay(proxy, letter)) == (409, "letter_may_have_run")
             assert len(upstream.requests) == 2
 

@@ -37,16 +37,18 @@ async def two(
     promise: str = "true",
     retry: str = "attempts: 4",
     *,
+    balance: str = "first",
     options: str = "",
     route: str = "",
     clock: FakeClock | None = None,
 ) -> AsyncIterator[tuple[RunningProxy, ScriptedUpstream, ScriptedUpstream]]:
-    """A proxy before two URLs, the first of which gets the first attempt."""
+    """A proxy before two URLs, the first of which gets the first attempt unless they *balance*."""
+    retries = f", retry: {{{retry}, {QUICK}}}" if retry else ""
     async with ScriptedUpstream() as first, ScriptedUpstream() as second:
         config = (
-            f"upstreams:\n  up: {{urls: [{first.url}, {second.url}], balance: first, "
+            f"upstreams:\n  up: {{urls: [{first.url}, {second.url}], balance: {balance}, "
             f"honours_key: {promise}{options}}}\nroutes:\n"
-            f"  - {{match: /**, upstream: up, retry: {{{retry}, {QUICK}}}{route}}}\n"
+            f"  - {{match: /**, upstream: up{retries}{route}}}\n"
         )
         async with running(config, clock=clock) as proxy:
             yield proxy, first, second
@@ -188,17 +190,22 @@ async def dead_lettered(proxy: RunningProxy) -> str:
 
 
 @real_time  # letters are in a file
-@pytest.mark.parametrize("retry", ["attempts: 1", "attempts: 2"])
-async def test_a_letter_goes_where_its_key_is_known(retry: str) -> None:
-    async with two(retry=retry, route=", dead_letter: true") as (proxy, first, second):
-        first.usual = unavailable
+@pytest.mark.parametrize("throttle", ["", ", throttle: 100/s"], ids=["free", "throttled"])
+@pytest.mark.parametrize("retry", ["", "attempts: 1", "attempts: 2"])
+async def test_a_letter_goes_where_its_key_is_known(retry: str, throttle: str) -> None:
+    route = f", dead_letter: true{throttle}"
+    async with two(retry=retry, balance="round_robin", route=route) as (proxy, *both):
+        for one in both:
+            one.usual = unavailable
         dead_letter_id = await dead_lettered(proxy)
-        sent = len(first.requests)
+        knows, other = sorted(both, key=lambda one: -len(one.requests))
+        sent = len(knows.requests)
         assert (await replay(proxy, dead_letter_id)).status == 409, "it may have run"
-        first.usual = answer(ok())
+        for one in both:
+            one.usual = answer(ok())
         # In turn it would be the other one's:
         assert (await replayed(proxy, dead_letter_id, force=True))["result"] == "succeeded"
-        assert (len(first.requests), len(second.requests)) == (sent + 1, 0)
+        assert (len(knows.requests), len(other.requests)) == (sent + 1, 0)
 
 
 @real_time  # letters are in a file

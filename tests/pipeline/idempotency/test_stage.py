@@ -278,6 +278,25 @@ async def test_a_failure_that_is_too_large_is_no_result_and_sets_its_key_free() 
         assert len(upstream.requests) == 2
 
 
+async def test_when_a_key_is_taken_away_one_who_waits_runs_and_the_others_get_its_result() -> None:
+    first, second = Gate(), Gate(response(201, b"second"))
+    async with keyed("{on_ambiguous: release}") as (upstream, proxy):
+        upstream.script(first.behaviour, second.behaviour)
+        owner = asyncio.create_task(post(proxy))
+        await first.reached.wait()
+        others = [asyncio.create_task(post(proxy)) for _ in range(3)]
+        await eventually(lambda: proxy.waiting_for_keys == 3)
+        (flight,) = proxy.app._in_flight_keys._by_name.values()
+        await proxy.app._in_flight_keys.end(flight)  # as an operator does
+        await second.reached.wait()
+        await eventually(lambda: proxy.waiting_for_keys == 2)
+        second.open()
+        assert {(await one).body for one in others} == {b"second"}
+        first.open()
+        assert (await owner).body == b"ok", "its own client gets its response"
+        assert len(upstream.requests) == 2
+
+
 async def test_who_waits_for_a_request_that_ends_with_the_fallback_gets_it_too() -> None:
     fallback = "fallback: {status: 202, body: later}"
     async with keyed("{on_ambiguous: hold}", fallback) as (upstream, proxy):
@@ -285,7 +304,7 @@ async def test_who_waits_for_a_request_that_ends_with_the_fallback_gets_it_too()
         upstream.script(gate.behaviour)
         both = [asyncio.create_task(post(proxy)) for _ in range(2)]
         await gate.reached.wait()
-        await eventually(lambda: proxy.app._in_flight_keys.waiting == 1)
+        await eventually(lambda: proxy.waiting_for_keys == 1)
         gate.open()
         assert [(got.status, got.body) for got in await asyncio.gather(*both)] == [
             (202, b"later"),

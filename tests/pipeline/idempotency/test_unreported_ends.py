@@ -136,12 +136,14 @@ async def test_results_beyond_the_memory_for_them_are_not_kept() -> None:
         assert len(upstream.requests) == 1
 
 
-async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows() -> None:
-    gate = Gate(response(421))  # it did not run
+@pytest.mark.parametrize("body", [b"", LARGE], ids=["", "beyond the memory for it"])
+async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows(body: bytes) -> None:
+    gate = Gate(response(421, body))  # it did not run
     async with redis_server() as server, ScriptedUpstream() as upstream:
         upstream.script(gate.behaviour)
-        route = "idempotency: {on_ambiguous: hold}"
-        config = one_route(upstream, route, top=server.line(HASTY))
+        route = "idempotency: {on_ambiguous: hold}\nbuffer: 64KiB"
+        top = f"{server.line(HASTY)}\nlimits: {{replay_memory: 200KiB}}"
+        config = one_route(upstream, route, top=top)
         async with running(config) as proxy:
             owner = asyncio.create_task(post(proxy))
             await gate.reached.wait()
@@ -158,23 +160,27 @@ async def test_a_key_that_was_set_free_is_waited_for_until_the_store_knows() -> 
 async def test_too_many_untold_ends_and_no_key_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(in_flight, "_MOST_UNREPORTED", 1)
+    monkeypatch.setattr(in_flight, "_MOST_UNREPORTED", 2)
     gate = Gate(response(201, b"the first"))
     async with redis_server() as server, ScriptedUpstream() as upstream:
-        upstream.script(gate.behaviour)
+        upstream.script(gate.behaviour, gate.behaviour)
         config = one_route(upstream, "idempotency: true", top=server.line())
         async with running(config) as proxy:
-            owner = asyncio.create_task(post(proxy))
-            await gate.reached.wait()
+            owners = [asyncio.create_task(post(proxy, *key)) for key in ((), (new_key(),))]
+            await eventually(lambda: len(upstream.requests) == 2)
             async with server.client() as client:
-                (key,) = await client.keys("holdfast:key:*")
-                await client.rename(key, "elsewhere")
-                await client.set(key, "no record: the end cannot be told")
+                keys = await client.keys("holdfast:key:*")
+                assert len(keys) == 2
+                for number, key in enumerate(keys):
+                    await client.rename(key, f"elsewhere-{number}")
+                    await client.set(key, "no record: the end cannot be told")
                 gate.open()
-                assert (await owner).body == b"the first"
+                for owner in owners:
+                    assert (await owner).body == b"the first"
                 assert (await post(proxy, new_key())).reason_word == "store"
                 assert is_replayed(await post(proxy)), "what is known here is given"
-                await client.rename("elsewhere", key)
+                for number, key in enumerate(keys):
+                    await client.rename(f"elsewhere-{number}", key)
             await eventually(lambda: proxy.app._in_flight_keys.unreported == 0)
             assert (await post(proxy, new_key())).status == 200
             assert is_replayed(await post(proxy))
