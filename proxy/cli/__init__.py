@@ -1,9 +1,8 @@
 """The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
 Beside them: shared ``options``, the variables of the ``environment`` that set them, the clients
-of the admin listener (``admin_client``, ``dead_letter_client``, ``replay_client``,
-``delivery_client``) and readers of what users type (``request_args``, ``dead_letter_selection``,
-``many_at_once``) and of responses
+of the admin listener (``admin_client``, ``status_client``, and ``kept/`` for dead letters and
+deliveries) and readers of what users type (``request_args``) and of responses
 (``untrusted_json``). A command is imported when it is used, and imports what it needs inside its
 function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
 import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
