@@ -46,7 +46,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo tools test test-deep test-newest test-interpreter check docs mutants \
+.PHONY: help setup demo tools test test-deep test-newest test-interpreter soak check docs mutants \
   generate bench lock audit dist sbom image release-check clean
 
 help: ## show this list
@@ -83,6 +83,10 @@ test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
 	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --deselect $(SCRIPTS)
 	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --numprocesses 2 $(SCRIPTS)
 
+# Deliveries under load, with restarts, outages and kill -9; then every id is accounted for.
+soak: $(VENV)/.dev ## hand 200 requests a second off, with a restart every 10 s, for MINUTES (15)
+	@$(BIN)/python -m tests.faults.soak $$(( $${MINUTES:-15} * 60 ))
+
 # The suite runs on the oldest Python; what depends on the interpreter on the newest as well.
 test-newest: $(VENV)/.dev ## run what depends on the interpreter on the newest Python there is
 	@newest="$$($(BIN)/python -m tests.support.newest_python)"; \
@@ -114,7 +118,7 @@ docs: $(VENV)/.docs ## build the site from docs/, with search, and man pages int
 	@echo "build/docs/index.html, build/man/holdfast.1, build/man/holdfast.yaml.5"
 
 # Goes on where the last run stopped; ONLY='proxy.policy.retry.*' tries those again.
-mutants: $(VENV)/.mutation ## change policy/ a little, and list what no test notices (MINUTES=20)
+mutants: $(VENV)/.mutation ## change policy/ and pipeline/ a little, list what no test notices (MINUTES=20)
 	@$(BIN)/python -m tests.mutants --minutes $(MINUTES) --jobs $(JOBS) $(foreach name,$(ONLY),'$(name)')
 
 generate: $(VENV)/.dev ## write what is made from the code: schema, tables and figures

@@ -1,4 +1,4 @@
-"""``make mutants``: small changes of ``policy/`` that no test notices.
+"""``make mutants``: small changes of ``policy/`` and ``pipeline/`` that no test notices.
 
 mutmut writes a copy of the code into ``mutants/`` with thousands of changes in it, each switched
 off: ``<`` for ``<=``, ``and`` for ``or``, one more, None. mypy rejects about half of them. Then it
@@ -6,6 +6,10 @@ switches on one at a time and runs the tests that reach the changed function. A 
 them pass has *survived*: perhaps a test is missing. It may also make no difference, or only to
 speed or to a text; and what runs while a module is imported runs before any change is switched on,
 so that changes there always survive.
+
+The tests are those of both packages that are quick: pyproject.toml says which. A survivor in
+``pipeline/`` may be noticed by one that is not: with a real store, several processes, or many of
+the examples in ``tests/faults/``. Look there before writing another.
 
 A run ends when its time is up; changes with quick tests come first. The next run goes on from
 there, and tries again only what is named (``ONLY``) or was changed. ``make clean`` makes it begin

@@ -120,6 +120,7 @@ def test_makefile_lists_what_it_can_do_and_contributors_are_told() -> None:
         "tools",
         "test",
         "test-deep",
+        "soak",
         "test-newest",
         "check",
         "docs",

@@ -22,7 +22,7 @@ def reloaded(before: Loaded, after: Loaded) -> Reloaded:
     warnings = [*map(str, after.warnings), *renamed_routes(before, after)]
     for warning in warnings:
         _log.warning("%s", warning)
-    return Reloaded((), warnings, [change.as_json() for change in changes], files)
+    return Reloaded((), warnings, [change.to_json() for change in changes], files)
 
 
 def refused(faults: Sequence[str], warnings: Sequence[str] = ()) -> Reloaded:

@@ -1,21 +1,22 @@
 """The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
-Beside them: shared ``options``, the variables of the ``environment`` that set them, the clients
-of the admin listener (``admin_client``, ``status_client``, and ``kept/`` for dead letters and
-deliveries) and readers of what users type (``request_args``) and of responses
-(``untrusted_json``). A command is imported when it is used, and imports what it needs inside its
+Beside them: shared ``options``, the variables of the ``environment`` that set them, ``questions``,
+the clients of the admin listener (``admin_client``, ``status_client``, and ``kept/`` for dead
+letters and deliveries), readers of what users type (``request_args``, ``keyboard``) and of
+responses (``untrusted_json``), the text of a ``first_file`` and the loop of ``status --watch``
+(``watching``). A command is imported when it is used, and imports what it needs inside its
 function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
 import ``runtime/`` and everything below it; nothing imports it but ``__main__``.
 """
 
 import signal
-from difflib import get_close_matches
 from importlib import import_module
 
 import click
 
 from proxy import __version__
 from proxy.cli.environment import name_variables
+from proxy.cli.questions import stopped
 
 _COMMANDS = {
     "init": "proxy.cli.commands.init:init",
@@ -33,6 +34,15 @@ _COMMANDS = {
     "upstream": "proxy.cli.commands.upstream:upstream",
     "version": "proxy.cli.commands.version:version",
 }
+
+_SYNONYMS = {
+    **dict.fromkeys(("validate", "verify", "lint", "test", "config"), "check"),
+    **dict.fromkeys(("serve", "start", "up"), "run"),
+    **dict.fromkeys(("top", "stats", "watch"), "status"),
+    **dict.fromkeys(("dead-letters", "letters"), "dlq"),
+    **dict.fromkeys(("health", "ready"), "healthcheck"),
+}
+"""What people type, as other tools have it → the command that is meant."""
 
 
 class _LazyGroup(click.Group):
@@ -59,10 +69,19 @@ class _LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             # click cannot suggest a similar command, because the commands are not loaded.
-            for alike in get_close_matches(args[0], _COMMANDS, n=1):
-                text = f"{error.format_message()} Did you mean '{alike}'?"
-                raise click.UsageError(text, ctx) from None
-            raise
+            from proxy.config.diagnostics.nearest import meant  # noqa: PLC0415 - for errors only
+
+            command = meant(args[0], _COMMANDS, _SYNONYMS)
+            if not command:
+                raise
+            text = f"{error.format_message()} Did you mean '{command}'?"
+            raise click.UsageError(text, ctx) from None
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.Abort, KeyboardInterrupt) as error:
+            raise stopped(error) from None
 
 
 _EXAMPLES = """\b

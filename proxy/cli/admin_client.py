@@ -98,6 +98,11 @@ class AdminClient:
                     f"what answers at {admin} is no admin listener of Holdfast: name that with "
                     f"--admin"
                 )
+            case "no_route":
+                text = (
+                    f"{admin} is where the proxy serves its clients: name its admin listener with "
+                    f"--admin"
+                )
             case _:
                 text = f"{admin} answered {response.status}: {response.text('detail')}"
         return click.ClickException(text)

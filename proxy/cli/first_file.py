@@ -22,6 +22,10 @@ _RETRY = """\
     retry:                    # of what failed and is safe to send again; no POST that may have run
       attempts: 3             # the first one included
 """
+_RETRY_WITH_KEYS = """\
+    retry:                    # of what failed and is safe to send again, a POST with a key included
+      attempts: 3             # the first one included
+"""
 _NO_RETRY = """\
     # retry: true             # sends again what failed and is safe to send again
 """
@@ -89,7 +93,10 @@ routes:                       # the first one that matches
     upstream: api
     timeout: 30s              # for all attempts and waits together
 """
-    yield _RETRY if answers.retry else _NO_RETRY
+    if answers.retry:
+        yield _RETRY_WITH_KEYS if answers.idempotency and answers.honours_key else _RETRY
+    else:
+        yield _NO_RETRY
     if not answers.idempotency:
         yield _NO_IDEMPOTENCY
         return

@@ -33,7 +33,7 @@ def _at_least_one(
     ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
     if not value:
-        raise _no_configuration(ctx, "-c holdfast.yaml")
+        raise _no_configuration(ctx, "-c holdfast.yaml METHOD URL")
     del parameter  # click passes it by name
     return value
 
@@ -55,7 +55,7 @@ def _config(name: str, callback: Callable[..., Any] | None = None) -> Callable[[
 def config_option(command: CommandT) -> CommandT:
     """Add ``-c FILE``, required and repeatable; the command gets *files*, their names.
 
-    For a command whose arguments are something else; others have :func:`config_files`.
+    For ``explain``, whose arguments are a request; others have :func:`config_files`.
     """
     return cast("CommandT", _config("files", _at_least_one)(command))
 

@@ -13,6 +13,8 @@ _TIMEOUT = 10.0
 """Seconds for a proxy under load to respond."""
 _MAX_BYTES = 64 * 1024 * 1024
 """Bytes that are read: a route takes about two KiB."""
+_MOST_NAMED = 10
+"""Routes that a message names; there may be very many."""
 
 
 def request_status(client: AdminClient) -> AdminResponse:
@@ -42,5 +44,7 @@ def unknown_route(name: str, known: list[str]) -> str:
     near = nearest(name, known)
     if near:
         return f'no route is called "{legible(name)}", did you mean "{printable(near)}"?'
-    names = ", ".join(printable(route) for route in known)
-    return f'no route is called "{legible(name)}", there are: {names or "none"}'
+    names = [printable(route) for route in known[:_MOST_NAMED]]
+    if len(known) > _MOST_NAMED:
+        names.append(f"and {len(known) - _MOST_NAMED} more")
+    return f'no route is called "{legible(name)}", there are: {", ".join(names) or "none"}'

@@ -32,7 +32,7 @@ class Change:
     before: object = None
     after: object = None
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the change as the admin listener has it."""
         content: dict[str, object] = {"path": self.path, "change": self.kind.value}
         if self.kind is ChangeKind.CHANGED:

@@ -68,12 +68,12 @@ class Exchange(ABC):
     owned_key          pipeline/idempotency            while the request owns its key
     capture            pipeline/idempotency            while the request owns its key
     capture            pipeline/dead_letters           while a dead letter may have to be written
-    capture            pipeline/hand_off               while a failure may become a delivery
+    capture            pipeline/hand_off               while a failure may be handed off
     record             pipeline/idempotency            once the key is read
     known_record       replay                          at birth
     earlier_attempts   replay                          at birth
     key_result         pipeline/idempotency            once the store has answered, or refused
-    key_result         pipeline/hand_off               once a delivery has answered for the key
+    key_result         pipeline/hand_off               when a delivery has the key
     dead_letter        replay; pipeline/dead_letters   at birth; once it is on disk
     hand_off           pipeline/hand_off               once it is known that it is handed off
     client_is_gone     core, :meth:`detach_client`     when the client left and its request goes on
@@ -81,8 +81,8 @@ class Exchange(ABC):
     refusal            maker, ``answer``               when the proxy answers itself
     code               maker                           when a response head is relayed or made
     code               pipeline/dead_letters           when the head is known, before it is relayed
-    code               pipeline/hand_off               the same; 0, if 202 is relayed instead
-    code               delivery/dispatcher             when a try has ended
+    code               pipeline/hand_off               as well; 0 if 202 takes its place
+    code               delivery/dispatcher             499, when a try had no answer
     code               server/serve, replay/service    499, when the client left; or was cut
     bytes_sent         maker                           with every piece of the response's body
     duration           maker                           at the end

@@ -1,6 +1,7 @@
 """The demo upstream on a socket, until a signal ends it."""
 
 import asyncio
+import errno
 import signal
 import socket
 import time
@@ -38,7 +39,7 @@ def stop_event() -> asyncio.Event:
 async def serving(listen: str, application: web.Application) -> AsyncIterator[str]:
     """Serve *application* on ``HOST:PORT``; yield the address, with the port in place of 0."""
     host, port = split(listen)
-    require_free(listen, "choose another one with --listen")
+    require_free(listen, "--listen")
     # A client that lingers on /delay or /stream must not delay Ctrl-C.
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
@@ -50,8 +51,8 @@ async def serving(listen: str, application: web.Application) -> AsyncIterator[st
         await runner.cleanup()
 
 
-def require_free(address: str, otherwise: str) -> None:
-    """Raise DemoFailed, with what to do, if the address is in use."""
+def require_free(address: str, where: str) -> None:
+    """Raise DemoFailed, with what to do, if the address is in use; *where* it is written."""
     host, port = split(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with closing(socket.socket(family)) as probe:
@@ -60,15 +61,16 @@ def require_free(address: str, otherwise: str) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            reason = error.strerror or error
-            raise DemoFailed(
-                f"cannot listen on {address} ({reason}): end what uses it, or {otherwise}"
-            ) from error
+            reason = (error.strerror or str(error)).lower()
+            if error.errno == errno.EADDRINUSE:
+                reason = "another process listens there, stop it or write another port"
+            raise DemoFailed(f"cannot listen on {address}: {reason} ({where})") from error
 
 
 def split(address: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``. Raises DemoFailed."""
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
-        raise DemoFailed(f"{address!r} is no address, write 127.0.0.1:9000 (say)")
+        shown = port if port.isdigit() and len(port) <= len(str(_LAST_PORT)) and not host else 9000
+        raise DemoFailed(f"{address!r} is no address, write 127.0.0.1:{shown} (say)")
     return host.strip("[]"), int(port)

@@ -46,7 +46,7 @@ async def run(listen: str, seed: int, file: Path | None) -> None:
 async def _serve_proxy(file: Path, stop: asyncio.Event) -> None:
     addresses = _addresses_in(file)
     for key, address in addresses.items():
-        require_free(address, f"change `{key}` in {file}")
+        require_free(address, f"`{key}` in {file}")
     async with _proxy(file) as process:
         ended = asyncio.create_task(process.wait())
         stopped = asyncio.create_task(stop.wait())

@@ -136,7 +136,7 @@ class Explanation:
             for way in found.endings
         ]
 
-    def as_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the explanation as JSON; times are in seconds."""
         request, subject = self.request, self.subject
         answer: dict[str, object] = {

@@ -231,7 +231,7 @@ def _process_trouble(process: ProcessSnapshot) -> Iterator[Trouble]:
     keys = process[families.KEYS_KNOWN]
     if keys is not None and keys.held:
         are = "is held: its request" if keys.held == 1 else "are held: their requests"
-        text = f"{_of(keys.held, 'idempotency key')} {are} may have run"
+        text = f"{_of(keys.held, 'idempotency key')} {are} may have run (holdfast keys list)"
         yield Trouble(Level.WARNING, "keys", "", "held", text)
     for tally in process[families.LAST_RELOAD_SUCCESSFUL].values():
         if not tally.value:

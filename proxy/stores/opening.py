@@ -8,7 +8,8 @@ alone takes a fifth of the time to start.
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreMeter
-from proxy.policy.settings import MemorySettings, RedisSettings, SqliteSettings, StoreSettings
+from proxy.policy.settings import StoreSettings
+from proxy.policy.settings.store import MemorySettings, RedisSettings, SqliteSettings
 from proxy.stores.ports import OpenedStore
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import io
 import os
 import pty
 import re
@@ -41,6 +42,24 @@ class Ended:
     def uncoloured(self) -> str:
         """The text without colours."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self.text)
+
+
+class KeysThenCtrlC(io.BytesIO):
+    """Standard input of a CliRunner: a terminal where lines are typed, then Ctrl-C.
+
+    A signal to a process is no substitute: between a question and the wait for its answer the
+    interpreter takes note of one, and acts when the next key is pressed.
+    """
+
+    def isatty(self) -> bool:
+        return True
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        del size
+        line = self.readline()
+        if not line:
+            raise KeyboardInterrupt
+        return line
 
 
 async def on_terminal(

@@ -140,6 +140,8 @@ def test_help_and_reference_say_how_to_switch_completion_on() -> None:
     ("arguments", "said"),
     [
         (["stauts"], "No such command 'stauts'. Did you mean 'status'?"),
+        (["validate", "a.yaml"], "No such command 'validate'. Did you mean 'check'?"),
+        (["serve"], "Did you mean 'run'?"),
         (["keys", "sohw"], "Did you mean 'show'?"),
         (["status", "--wacth"], "Did you mean '--watch'?"),
         (["check"], "no configuration given, write: holdfast check holdfast.yaml"),
@@ -147,7 +149,7 @@ def test_help_and_reference_say_how_to_switch_completion_on() -> None:
             ["run"],
             "no configuration given, write: holdfast run holdfast.yaml, or holdfast run --up",
         ),
-        (["explain", "GET", "/"], "write: holdfast explain -c holdfast.yaml"),
+        (["explain", "GET", "/"], "write: holdfast explain -c holdfast.yaml METHOD URL"),
         (["run", "a.yaml", "--upstream", "http://a"], "--upstream is for a run without a file"),
         (["run", "--upstream", "http://a", "--watch"], "there is no file to watch"),
     ],

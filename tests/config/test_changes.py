@@ -128,7 +128,7 @@ def test_no_secret_is_in_a_change(loaded: Loader) -> None:
     (change,) = changes_between(before, after)
     assert change.path == "routes.one.headers.request.set.Authorization"
     assert "hunter" not in repr(change) + repr(before.hidden)
-    assert "hunter" not in str(change.as_json())
+    assert "hunter" not in str(change.to_json())
 
 
 @pytest.mark.parametrize(

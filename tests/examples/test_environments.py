@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import ConfigError, load
-from proxy.policy.settings import RedisSettings
+from proxy.policy.settings.store import RedisSettings
 from tests.examples.example import FOLDER, Example
 from tests.support import ScriptedUpstream
 

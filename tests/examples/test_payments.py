@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import load
-from proxy.policy.settings import SqliteSettings
+from proxy.policy.settings.store import SqliteSettings
 from tests.examples.example import Example
 from tests.support import (
     Behaviour,

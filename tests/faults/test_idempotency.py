@@ -201,14 +201,14 @@ async def the_others(proxy: RunningProxy, *, replayed: bool) -> None:
 @pytest.mark.parametrize("bounds", ["entries: 20", "bytes: 16KiB"])
 async def test_a_flood_of_keys_takes_no_more_room_than_there_is(bounds: str) -> None:
     till = Till()
-    keys = [f"key-{number}" for number in range(300)]
+    *keys, last = [f"key-{number}" for number in range(301)]
     top = f"store: {{url: memory, {bounds}}}"
     async with (
         ScriptedUpstream(till) as upstream,
         running(one_route(upstream, "idempotency: true", top=top)) as proxy,
     ):
         claims = proxy.app._in_flight_keys.store
-        storm = Storm([proxy], keys, seed=35)
+        storm = Storm([proxy], [*keys, last], seed=35)
         most = 0
         for start in range(0, len(keys), 10):
             async with asyncio.TaskGroup() as group:
@@ -225,10 +225,10 @@ async def test_a_flood_of_keys_takes_no_more_room_than_there_is(bounds: str) -> 
         assert evicted >= len(till.runs) - len(claims)  # type: ignore[arg-type]  # as above
         assert evicted > 200
         # What was kept last is still there.
-        kept = next(key for key in reversed(keys) if storm.answers[key])
-        await storm.call_one(proxy, kept, MANNERS[0], Random(0))
-        assert is_replayed(storm.answers[kept][-1])
-        assert till.runs[kept] == 1
+        for _ in range(2):
+            await storm.call_one(proxy, last, MANNERS[0], Random(0))
+        assert is_replayed(storm.answers[last][-1])
+        assert till.runs[last] == 1
 
 
 async def test_what_is_in_flight_is_never_given_up() -> None:

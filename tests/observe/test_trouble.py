@@ -216,7 +216,7 @@ def test_the_rest() -> None:
         ),
         (
             *("warning", "keys", "", "held"),
-            "2 idempotency keys are held: their requests may have run",
+            "2 idempotency keys are held: their requests may have run (holdfast keys list)",
         ),
         (
             *("warning", "config", "", "reload_refused"),

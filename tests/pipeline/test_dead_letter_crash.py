@@ -144,8 +144,8 @@ async def _replay_some(proxy: ProxyProcess, letters: list[str]) -> None:
 
 async def test_a_disk_that_is_full_costs_the_promise_and_not_the_answer(tmp_path: Path) -> None:
     async with ScriptedUpstream(usual=unavailable) as upstream:
-        # No file may grow beyond 128 KiB (in blocks of 512 bytes): as good as a full disk.
-        async with subprocess_proxy(config(upstream, tmp_path), first="ulimit -f 256") as proxy:
+        # No file may grow beyond 256 KiB (in blocks of 512 bytes): as good as a full disk.
+        async with subprocess_proxy(config(upstream, tmp_path), first="ulimit -f 512") as proxy:
             given = []
             async with proxy.client() as client:
                 for number in range(12):

@@ -164,13 +164,15 @@ async def test_nobody_else_tells_of_letters() -> None:
         assert (await post(proxy)).all("Holdfast-Dead-Letter") == []
 
 
-async def test_a_list_of_ones_own_is_heeded() -> None:
+@pytest.mark.parametrize(("listed", "status"), [("5xx", 500), ("4xx", 400)])
+async def test_a_list_of_ones_own_is_heeded(listed: str, status: int) -> None:
     async with (
-        ScriptedUpstream(usual=answer(response(500))) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nretry: {{attempts: 1, on: [5xx]}}")) as proxy,
+        ScriptedUpstream(usual=answer(response(status))) as upstream,
+        running(one_route(upstream, f"{KEEPS}\nretry: {{attempts: 1, on: [{listed}]}}")) as proxy,
     ):
         letter = await only_letter(proxy, await post(proxy))
-        assert (letter.summary.error, letter.summary.may_have_run) == ("500", True)
+        assert letter.summary.error == str(status)
+        assert letter.summary.may_have_run == (status == 500)
 
 
 @pytest.mark.parametrize(("hint", "count"), [("Retry-After: 70", 1), ("X-Other: 1", 0)])
@@ -268,8 +270,9 @@ async def test_the_owner_of_a_key_that_goes_on_alone_and_fails_is_kept(
             assert letter.summary.used == 1
 
 
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "not listed"])
 async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, listed: bool
 ) -> None:
     """The response that was set aside has not ended yet."""
     monkeypatch.setattr("proxy.upstream.call.DISCARD_TIME", PATIENCE)
@@ -282,9 +285,10 @@ async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
         await visit.send(b"def")
 
     gone, set_aside = asyncio.Event(), list[bool]()
+    keeps = KEEPS if listed else "dead_letter: {on: [503]}"
     async with (
         ScriptedUpstream(usual=slow_end) as upstream,
-        running(one_route(upstream, f"{KEEPS}\nidempotency: true\nretry: true")) as proxy,
+        running(one_route(upstream, f"{keeps}\nidempotency: true\nretry: true")) as proxy,
     ):
         async with proxy.client() as client:
             await client.send(request("POST", "/", KEY, body=b"pay"))
@@ -292,9 +296,34 @@ async def test_also_if_it_left_while_another_attempt_was_about_to_follow(
         await eventually(lambda: proxy.client_connections == 0)
         gone.set()
         await nothing_left(proxy)
-        (letter,) = await letters(proxy)
-        assert (letter.summary.error, letter.summary.may_have_run) == ("429", False)
+        found = [letter.summary for letter in await letters(proxy)]
+        assert [(out.error, out.may_have_run) for out in found] == [("429", False)] * listed
         assert len(upstream.requests) == 1
+
+
+async def test_but_not_if_it_ran_and_its_response_is_too_large_to_be_kept() -> None:
+    """Nothing is kept of it, so it is not read to its end."""
+
+    async def later(visit: Visit) -> None:
+        await visit.read_body()
+        await gone.wait()
+        await visit.send(response(200, b"x" * 2000)[:-1])
+        await visit.until_the_peer_leaves()
+
+    gone = asyncio.Event()
+    policy = f"{KEEPS}\nidempotency: {{max_response: 1KiB}}"
+    async with (
+        ScriptedUpstream(usual=later) as upstream,
+        running(one_route(upstream, policy)) as proxy,
+    ):
+        async with proxy.client() as client:
+            await client.send(request("POST", "/", KEY, body=b"pay"))
+            await eventually(lambda: upstream.requests)
+        await eventually(lambda: proxy.client_connections == 0)
+        gone.set()
+        assert (await last_logged(proxy))["code"] == 499
+        await nothing_left(proxy)
+        assert await letters(proxy) == []
 
 
 async def test_also_if_our_own_time_is_up() -> None:
@@ -469,6 +498,18 @@ async def test_a_refusal_for_a_clients_own_haste_is_not_kept() -> None:
         assert (await post(proxy)).get("Holdfast-Dead-Letter")
 
 
+async def test_a_refusal_that_no_haste_has_caused_is_kept_however_hasty_the_client_is() -> None:
+    policy = f"{REFUSALS}\nthrottle: {{rate: 1/h, max_wait: 0s}}"
+    async with (
+        ScriptedUpstream() as upstream,
+        running(one_route(upstream, policy)) as proxy,
+    ):
+        await post(proxy)
+        given = await post(proxy, "Holdfast-Timeout: 5s")
+        assert given.status == 429
+        await only_letter(proxy, given)
+
+
 async def test_duplicates_that_are_told_of_the_refusal_leave_no_letters() -> None:
     policy = f"{REFUSALS}\nidempotency: true\nthrottle: {{concurrency: 1, max_wait: 1s}}"
     async with (
@@ -484,11 +525,14 @@ async def test_duplicates_that_are_told_of_the_refusal_leave_no_letters() -> Non
         assert len(await letters(proxy)) == 1
 
 
-async def test_what_failed_before_it_was_refused_has_failed() -> None:
+@pytest.mark.parametrize(
+    ("failure", "error"), [(hang_up, "reset"), (unavailable, "503")], ids=["reset", "503"]
+)
+async def test_what_failed_before_it_was_refused_has_failed(failure: Behaviour, error: str) -> None:
     """The wait for another attempt ends with the process."""
     retry = "retry: {unsafe: always, backoff: {strategy: constant, base: 10s}}\ntimeout: 60s"
     async with (
-        ScriptedUpstream(usual=hang_up) as upstream,
+        ScriptedUpstream(usual=failure) as upstream,
         running(one_route(upstream, f"{KEEPS}\n{retry}")) as proxy,
         proxy.client() as client,
     ):
@@ -500,7 +544,7 @@ async def test_what_failed_before_it_was_refused_has_failed() -> None:
         assert given.reason_word == "draining"
         letter = await only_letter(proxy, given)
         out = letter.summary
-        assert (out.error, out.verdict, out.may_have_run) == ("reset", "shutdown", True)
+        assert (out.error, out.verdict, out.may_have_run) == (error, "shutdown", True)
 
 
 async def test_what_an_open_breaker_refused_is_kept_before_its_fallback() -> None:
@@ -668,7 +712,7 @@ async def test_a_long_failing_response_streams_once_the_letter_is_written() -> N
     ):
         given = await post(proxy)
         assert (given.status, given.body == body) == (503, True)
-        await only_letter(proxy, given)
+        assert (await only_letter(proxy, given)).body == b"pay"
         await nothing_left(proxy)
 
 

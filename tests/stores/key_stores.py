@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 from proxy.core.clock import Clock
 from proxy.observe.metrics.recorders import Metrics
 from proxy.policy.idempotency.record import Claim, Ending, RecordState
-from proxy.policy.settings import MemorySettings, SqliteSettings
+from proxy.policy.settings import MemorySettings
+from proxy.policy.settings.store import SqliteSettings
 from proxy.stores import IdempotencyStore
 from proxy.stores.memory import MemoryIdempotencyStore
 from proxy.stores.sqlite import OPERATIONS, SqliteStore

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from proxy.core.clock import Clock, SystemClock
-from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
+from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings.store import RedisSettings
 from proxy.policy.throttle.limiter import Limiter
 from proxy.policy.throttle.wait_queue import Reservation, Waiter, WaitQueue
 from proxy.stores import LimiterStore

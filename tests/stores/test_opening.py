@@ -10,7 +10,8 @@ import pytest
 from proxy.core.clock import SystemClock
 from proxy.observe.metrics.families import STORE_ERRORS
 from proxy.observe.metrics.recorders import Metrics
-from proxy.policy.settings import MemorySettings, RedisSettings, SqliteSettings, StoreSettings
+from proxy.policy.settings import MemorySettings, StoreSettings
+from proxy.policy.settings.store import RedisSettings, SqliteSettings
 from proxy.stores.opening import open_store
 
 
@@ -45,7 +46,8 @@ def test_only_the_driver_that_is_used_is_loaded() -> None:
 import sys
 from proxy.core.clock import SystemClock
 from proxy.observe.metrics.recorders import Metrics
-from proxy.policy.settings import MemorySettings, RedisSettings
+from proxy.policy.settings import MemorySettings
+from proxy.policy.settings.store import RedisSettings
 from proxy.stores.opening import open_store
 metrics = Metrics(version="1", parser="c", loaded_at=0.0)
 open_store(MemorySettings(), SystemClock(), metrics, keeps_keys=True)

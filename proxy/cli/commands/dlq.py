@@ -18,9 +18,9 @@ from proxy.cli.kept.dead_letter_selection import (
     select_dead_letters,
 )
 from proxy.cli.kept.drop_client import drop_all, drop_one, tell_drop
-from proxy.cli.kept.many_at_once import confirm
 from proxy.cli.kept.replay_client import ReplayProgress
 from proxy.cli.options import LINES, client_options
+from proxy.cli.questions import confirm
 from proxy.cli.render.kept.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
 
@@ -28,6 +28,7 @@ _EXAMPLE_ID = "18f3a2b4c5d0a1b2c3d4"
 
 
 def _valid_id(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    del parameter  # its metavar may have brackets
     from proxy.policy.dead_letter import read_dead_letter_id  # noqa: PLC0415 - keeps --help fast
 
     if value is None:
@@ -35,7 +36,9 @@ def _valid_id(ctx: click.Context, parameter: click.Parameter, value: str | None)
     dead_letter_id = read_dead_letter_id(value)
     if dead_letter_id is None:
         raise click.BadParameter(
-            "write the 20 hexadecimal digits that Holdfast-Dead-Letter has", ctx, parameter
+            "write the 20 hexadecimal digits that dlq list, and Holdfast-Dead-Letter, have",
+            ctx,
+            param_hint="'ID'",
         )
     return dead_letter_id
 
@@ -81,6 +84,7 @@ def dlq() -> None:
     default=50,
     show_default=True,
     type=click.IntRange(1, PAGE_SIZE),
+    metavar="N",
     help="Show at most so many.",
 )
 @_plain_option
@@ -100,6 +104,7 @@ def list_(
     Times are UTC. "tries" are attempts used and allowed. "ran?" says whether the request may have
     run: maybe or no; now, while it is being sent again. In a pipe text is 80 characters wide, or
     as COLUMNS says: long names of routes are cut.
+    Exit code 0: listed, 1: no such route, or no answer, 2: wrong usage.
     """
     order = "oldest" if oldest else "newest"
     page = request_dead_letters(client, "GET", list_path(route, order=order, limit=limit))
@@ -120,6 +125,7 @@ def show(*, dead_letter_id: str, plain: bool, as_json: bool, client: AdminClient
 
     "explain" is the command that explains it: paste it to see the policy, and what to write for
     another outcome. The body comes as text, or as hexadecimal digits if it is not text.
+    Exit code 0: shown, 1: no such letter, or no answer, 2: wrong usage.
     """
     response = request_dead_letters(client, "GET", f"/dead-letters/{dead_letter_id}")
     screen_for(dead_letter_page, plain_text=plain, as_json=as_json).show(response.content)
@@ -198,7 +204,8 @@ def replay(
     plan = "All will be sent again, but for those that may have run: --force sends them, too."
     if force:
         plan = "All will be sent again, those that may have run as well."
-    confirm(selected.describe(), plan, "Send them?", yes=yes or dry_run)
+    if not (yes or dry_run):
+        confirm(selected.describe(), plan, "Send them?")
     sys.exit(replays.replay_all(selected.ids))
 
 
@@ -242,8 +249,9 @@ def drop(
         return
     if dry_run:
         sys.exit(tell_drop(selected))
-    plan = "All will be deleted for good: export them first."
-    confirm(selected.describe(), plan, "Drop them?", yes=yes)
+    if not yes:
+        plan = "All will be deleted for good: export them first."
+        confirm(selected.describe(), plan, "Drop them?")
     sys.exit(drop_all(client, route, selected.ids))
 
 
@@ -251,7 +259,10 @@ def drop(
 @_route_option
 @client_options
 def export(route: str | None, client: AdminClient) -> None:
-    """Print all dead letters in full, as JSON lines, the oldest one first."""
+    """Print all dead letters in full, as JSON lines, the oldest one first.
+
+    Exit code 0: printed, 1: no such route, or no answer, 2: wrong usage.
+    """
     is_empty = True
     for line in export_lines(client, route):
         is_empty = False

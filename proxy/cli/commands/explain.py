@@ -110,6 +110,6 @@ def explain(
     explanation.shows_delivery = shows_delivery
     explanation.play(outcomes, outcome_texts, roll, SystemClock().wall())
     if as_json or output == "json":
-        click.echo(json.dumps(explanation.as_json(), indent=2))
+        click.echo(json.dumps(explanation.to_json(), indent=2))
     else:
         click.echo("\n".join(explanation_lines(explanation)))

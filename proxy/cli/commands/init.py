@@ -62,7 +62,8 @@ def init(
     option gives, five questions at most. Elsewhere, and with --yes, it takes the defaults:
     retries, no idempotency keys, no rate limit; --upstream must be given. A file that is there
     is kept. What it writes passes holdfast check --strict.
-    Exit code 0: written, 1: not written, 2: wrong usage.
+    Exit code 0: written, 1: not written, 2: wrong usage, 130: stopped by
+    Ctrl-C.
     """
     if _is_stdout(file):
         file = _STDOUT

@@ -1,7 +1,7 @@
 """``holdfast keys``: list idempotency keys, show one, or release one that is held."""
 
 import http.client
-import sys
+import json
 from datetime import datetime
 from functools import partial
 from urllib.parse import urlencode
@@ -10,6 +10,7 @@ import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
 from proxy.cli.options import client_options
+from proxy.cli.questions import confirm
 from proxy.cli.render.number_format import long_duration
 
 _RECORD = "5f0c2a7be1d94c3388a6d0f1e2b3c4d5"
@@ -43,7 +44,9 @@ def _valid_record(ctx: click.Context, parameter: click.Parameter, value: str) ->
     if record is None:
         # Not quoted: the user may have typed the key itself by mistake.
         raise click.BadParameter(
-            "write the 32 hexadecimal digits that the 409 has as record", ctx, parameter
+            "write the 32 hexadecimal digits that keys list, and the 409, have as record",
+            ctx,
+            parameter,
         )
     return record
 
@@ -75,6 +78,7 @@ def keys() -> None:
     default=100,
     show_default=True,
     type=click.IntRange(1, _MOST_LISTED),
+    metavar="N",
     help="Show at most so many.",
 )
 @click.option("--plain", is_flag=True, help="Plain text, without colours.")
@@ -94,13 +98,16 @@ def list_(
     held: the request may have run, duplicates get 409 until you have found out and release it.
     With store: memory each instance has its own. If there are more keys than --limit, it is
     chance which of them are shown.
-    Exit code 0: listed, 1: no answer, 2: wrong usage.
+    Exit code 0: listed, 1: no such route, or no answer, 2: wrong usage.
     """
     from proxy.cli.render.key_pages import key_list  # noqa: PLC0415 - keeps --help fast
     from proxy.cli.render.screens import screen_for  # noqa: PLC0415 - as above
+    from proxy.cli.status_client import request_status, require_routes  # noqa: PLC0415 - as above
     from proxy.core.clock import SystemClock  # noqa: PLC0415 - as above
 
     found = _listed(client, "all" if "all" in states else ",".join(states), route, limit)
+    if route is not None and not found and not as_json:
+        require_routes(request_status(client), [route])
     in_order = sorted(found.values(), key=lambda key: str(key.get("created")))
     content: dict[str, object] = {"keys": in_order[:limit], "more": len(found) > limit}
     render = partial(key_list, states=states, route=route, now=SystemClock().wall())
@@ -135,13 +142,17 @@ def _listed(
 
 @keys.command(epilog=_SHOW_EXAMPLE)
 @_record_argument
+@click.option("--json", "as_json", is_flag=True, help="The JSON of the admin listener, unchanged.")
 @client_options
-def show(record: str, client: AdminClient) -> None:
+def show(record: str, client: AdminClient, *, as_json: bool) -> None:
     """Show what is known of a key.
 
     Exit code 0: shown, 1: the key is not known, or no answer, 2: wrong usage.
     """
     response = _ask(client, "GET", record)
+    if as_json:
+        click.echo(json.dumps(response.content, indent=2))
+        return
     state = response.text("state")
     click.echo(f"record: {record}")
     click.echo(f"state: {state}")
@@ -170,7 +181,7 @@ def release(record: str, client: AdminClient, *, force: bool, dry_run: bool, yes
     but what it has sent may run. If that is not known, the key is held afterwards, and a second
     release frees it.
     Exit code 0: done (or would be), 1: the key is not known, it is in flight, you answered no, or
-    no answer, 2: wrong usage.
+    no answer, 2: wrong usage, 130: stopped by Ctrl-C.
     """
     if dry_run or not yes:
         _confirm_release(client, record, force=force, dry_run=dry_run)
@@ -205,13 +216,7 @@ def _confirm_release(client: AdminClient, record: str, *, force: bool, dry_run: 
     if dry_run:
         click.echo(f"{text}.\n{plan}\nNothing was released.")
         return
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"{text}. {plan} Write --yes to do that without being asked, or --dry-run to see it."
-        )
-    click.echo(f"{text}.\n{plan}", err=True)
-    if not click.confirm("Release it?", err=True):
-        raise click.ClickException("nothing was done")
+    confirm(text, plan, "Release it?")
 
 
 def _in_flight(record: str, lease_left: float) -> str:

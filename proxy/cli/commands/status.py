@@ -32,7 +32,7 @@ _REFRESH_INTERVAL = 1.0
     "--route",
     "routes",
     multiple=True,
-    metavar="NAME",
+    metavar="ROUTE",
     help="Only this route, and its upstreams. May be repeated.",
 )
 @click.option(

@@ -7,7 +7,14 @@ Examples:
   holdfast upstream
   holdfast upstream --listen 127.0.0.1:9001 --errors 0.2 --delay 50ms"""
 
-_SHARE = click.FloatRange(0, 1)
+
+class _Share(click.FloatRange):
+    """A part of all requests."""
+
+    name = "share, write 0.2 for every fifth"
+
+
+_SHARE = _Share(0, 1)
 _LONGEST = 60.0
 """Seconds of the longest delay."""
 
@@ -74,11 +81,15 @@ def upstream(
     """
     import asyncio  # noqa: PLC0415 - keeps --help fast
 
-    from proxy.demo.serving import DemoFailed, run_upstream  # noqa: PLC0415 - as above
+    from proxy.demo.serving import DemoFailed, run_upstream, split  # noqa: PLC0415 - as above
     from proxy.demo.upstream import Faults  # noqa: PLC0415 - as above
 
     if errors + resets > 1:
         raise click.UsageError("--errors and --resets together are more than 1, write less")
+    try:
+        split(listen)
+    except DemoFailed as error:
+        raise click.BadParameter(str(error), param_hint="--listen") from None
     faults = Faults(errors, status, resets, delay)
     try:
         asyncio.run(run_upstream(listen, seed, faults))

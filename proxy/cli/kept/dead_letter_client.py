@@ -10,8 +10,6 @@ from proxy.cli.untrusted_json import UntrustedJson
 
 PAGE_SIZE = 1000
 """Dead letters that the listener returns at a time."""
-STOPPED = 130
-"""The exit status after Ctrl-C, as shells have it."""
 _OK = 200
 _IDS_SHOWN = 50
 """Ids that a message names; there may be very many."""

@@ -8,7 +8,8 @@ import click
 
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.kept.dead_letter_client import all_dead_letters
-from proxy.cli.kept.many_at_once import counted, no_such_route, routes_in_force
+from proxy.cli.kept.many_at_once import counted, routes_in_force
+from proxy.cli.status_client import unknown_route
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
 NO_CALLER = "none"
@@ -61,7 +62,7 @@ def no_dead_letters(client: AdminClient, route: str | None) -> str:
             "no dead letters: no route keeps any, write dead_letter: true in a route to change that"
         )
     if route not in routes:
-        raise no_such_route(route, routes, "dead letter")
+        raise click.ClickException(unknown_route(route, list(routes)))
     if route in keeping:
         return f"no dead letters of route {legible(route)}"
     return (

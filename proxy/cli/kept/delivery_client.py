@@ -9,11 +9,13 @@ from urllib.parse import quote, urlencode
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.kept.dead_letter_client import STOPPED, some_ids
-from proxy.cli.kept.many_at_once import counted, no_such_route, routes_in_force
+from proxy.cli.kept.dead_letter_client import some_ids
+from proxy.cli.kept.many_at_once import counted, routes_in_force
+from proxy.cli.questions import STOPPED
 from proxy.cli.render.progress import Step, progress
 from proxy.cli.render.screens import print_line
 from proxy.cli.render.tables import Cell, Tone
+from proxy.cli.status_client import unknown_route
 from proxy.cli.untrusted_json import UntrustedJson, legible
 
 PAGE_SIZE = 1000
@@ -100,7 +102,7 @@ def no_deliveries(client: AdminClient, which: DeliveryFilter) -> str:
         return text
     handing_off = [name for name, each in routes.items() if "when" in each.part("hand_off")]
     if route is not None and route not in routes:
-        raise no_such_route(route, routes, "delivery")
+        raise click.ClickException(unknown_route(route, list(routes)))
     if route is None and not handing_off:
         return f"{text}: no route hands off, write hand_off: true in a route to change that"
     if route is not None and route not in handing_off:

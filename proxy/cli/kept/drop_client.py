@@ -7,12 +7,12 @@ import click
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.kept.dead_letter_client import (
     PAGE_SIZE,
-    STOPPED,
     drop_dead_letters,
     request_dead_letters,
     some_ids,
 )
 from proxy.cli.kept.dead_letter_selection import SelectedDeadLetters
+from proxy.cli.questions import STOPPED
 from proxy.cli.render.progress import progress
 from proxy.cli.render.tables import Cell, Tone
 

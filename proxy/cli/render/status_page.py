@@ -24,7 +24,7 @@ from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson
 
 _UNUSED = {"throttle": "throttle", "idempotency": "idempotency", "dead_letters": "dead_letter"}
-"""Features that have a table of their own, by their member of a route, with their key in a file."""
+"""Features that have a table of their own: their member of ``/status`` → their key in a file."""
 _LEVELS = {"bad": 2, "warning": 1}
 
 
@@ -81,7 +81,7 @@ def status_page(
         shown.insert(0, _trouble_table(trouble))
     elif "trouble" in status:
         lines.append((Cell(f"no trouble in the {name}", Tone.GOOD),))
-    notes = [*_notes(status), *(() if only else _unused(routes))]
+    notes = [*_notes(status), *(() if only else _unused([*routes, *upstreams]))]
     return Page(lines, shown, notes)
 
 
@@ -120,9 +120,15 @@ def _notes(status: UntrustedJson) -> Iterator[Line]:
         yield (Cell(f"keys: {keys.count('in_flight')} in flight, {keys.count('waiting')} waiting"),)
     if known.count("count"):
         yield _known_keys(known)
+    elif "known_keys" not in status and _has_keys(status):
+        yield (Cell("keys that are held in the store are not counted here: holdfast keys list"),)
     lost = status.count("access_log_dropped")
     if lost:
         yield (Cell(f"access log: {plural(lost, 'line')} lost", Tone.WARNING),)
+
+
+def _has_keys(status: UntrustedJson) -> bool:
+    return any("idempotency" in route for _, route in status.part("routes").members())
 
 
 def _known_keys(keys: UntrustedJson) -> Line:
@@ -148,11 +154,11 @@ def _store(store: UntrustedJson) -> Line:
     )
 
 
-def _unused(routes: Sequence[Row]) -> Iterator[Line]:
-    """Yield a line that says what has no table because no route has it."""
-    missing = [key for part, key in _UNUSED.items() if not any(part in row.total for row in routes)]
+def _unused(rows: Sequence[Row]) -> Iterator[Line]:
+    """Yield a line that says what has no table because no route or upstream has it."""
+    missing = [key for part, key in _UNUSED.items() if not any(part in row.total for row in rows)]
     if missing:
-        yield (Cell(f"not used by any route: {', '.join(missing)}"),)
+        yield (Cell(f"not used: {', '.join(missing)}"),)
 
 
 def _changes(status: UntrustedJson, before: UntrustedJson) -> Line:

@@ -22,6 +22,8 @@ _MANY_ERRORS = 0.05
 """The share of failed requests from which the cell is red."""
 _FEW_RECOVERIES = 0.5
 """The share of successful retries below which the cell is yellow."""
+_MANY_ROWS = 10
+"""The number of rows above which quiet ones are left out."""
 _DASH = Cell("-")
 _ALL = "total"
 _NOW = "now"
@@ -56,8 +58,21 @@ def lately_name(seconds: float) -> str:
     return "last minute" if 55 <= seconds <= 65 else f"last {seconds:.0f} s"
 
 
-def _table(title: str, row_heading: str, rows: Sequence[Row], fields: Sequence[Field]) -> Table:
-    """Return a table with the *rows*, and a column for each field that any of them has."""
+def _table(
+    title: str,
+    row_heading: str,
+    rows: Sequence[Row],
+    fields: Sequence[Field],
+    is_quiet: Callable[[Row], bool] | None = None,
+) -> Table:
+    """Return a table with the *rows*, and a column for each field that any of them has.
+
+    Of very many rows those that are quiet are left out, so that the tables below stay in reach.
+    """
+    whole = len(rows)
+    if is_quiet is not None and whole > _MANY_ROWS:
+        rows = sorted(rows, key=is_quiet)
+        rows = rows[: max(_MANY_ROWS, sum(not is_quiet(row) for row in rows))]
     shown = [(field, cells) for field in fields if any(cells := [field.cell(row) for row in rows])]
     columns = [Column(row_heading, is_text=True)]
     columns += [
@@ -70,7 +85,7 @@ def _table(title: str, row_heading: str, rows: Sequence[Row], fields: Sequence[F
         )
         for field, _ in shown
     ]
-    table = Table(title, columns)
+    table = Table(title, columns, quiet=whole - len(rows))
     if shown:
         for at, row in enumerate(rows):
             table.rows.append(
@@ -280,7 +295,12 @@ def letters_table(rows: Sequence[Row], lately: str) -> Table:
         _losses("expired", _ALL, _total_of),
         Field("kept", _kept_lately, lately, optional=1),
     )
-    return _table("Dead letters", "route", keeping, fields)
+    return _table("Dead letters", "route", keeping, fields, _has_no_letters)
+
+
+def _has_no_letters(row: Row) -> bool:
+    letters = row.total.part("dead_letters")
+    return not any(letters.count(name) for name in ("waiting", "kept", "lost", "expired"))
 
 
 def _letter_count(heading: str, name: str, tone: Tone) -> Field:
@@ -354,7 +374,14 @@ def throttles_table(rows: Sequence[Row], lately: str) -> Table:
         ),
         *_decisions(_ALL, _total_of, 1),
     )
-    return _table("Throttles", "of", [row for row in rows if "throttle" in row.total], fields)
+    throttled = [row for row in rows if "throttle" in row.total]
+    return _table("Throttles", "of", throttled, fields, _has_free_way)
+
+
+def _has_free_way(row: Row) -> bool:
+    throttle, lately = row.total.part("throttle"), row.lately.part("throttle")
+    has_queue = throttle.count("waiting") or throttle.count("paused")
+    return not (has_queue or any(lately.count(name) for name in _DECISIONS))
 
 
 def _queue(row: Row) -> Cell:

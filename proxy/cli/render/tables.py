@@ -9,6 +9,7 @@ go on in the next line.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from textwrap import wrap
 
 _GAP = "  "
@@ -64,6 +65,8 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: list[Sequence[Cell]] = field(default_factory=list)
+    quiet: int = 0
+    """Rows that are left out, because there is nothing to see in them."""
 
 
 Line = Sequence[Cell]
@@ -141,7 +144,9 @@ def lay_out(table: Table, max_width: int) -> list[Line]:
     rows = [[row[at] for at in shown] for row in table.rows]
     wide = _widths(columns, rows, max_width)
     dropped = len(table.columns) - len(shown)
-    more = f" (+{dropped} {'column' if dropped == 1 else 'columns'} if wider)" if dropped else ""
+    notes = [f"+{dropped} {'column' if dropped == 1 else 'columns'} if wider"] if dropped else []
+    notes += [f"{table.quiet} quiet ones left out"] if table.quiet else []
+    more = f" ({', '.join(notes)})" if notes else ""
     lines: list[Line] = list(_title_lines(f"{table.title}{more}", columns, wide))
     if any(column.heading for column in columns):
         lines.append(
@@ -196,7 +201,20 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], max_width
         widest = max(candidates, key=lambda at: (columns[at].wraps, found[at]))
         found[widest] -= 1
         spare += 1
+    for first, missing in _narrow_groups(columns, found):
+        found[first] += min(missing, max(spare, 0))
+        spare -= missing
     return found
+
+
+def _narrow_groups(columns: Sequence[Column], wide: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first column of each group whose name is wider than it, and by how much."""
+    starts = list(accumulate((width + len(_GAP) for width in wide), initial=0))
+    return [
+        (starts.index(start), len(name) - (end - start))
+        for start, end, name in _groups(columns, wide)
+        if len(name) > end - start
+    ]
 
 
 def _title_lines(title: str, columns: Sequence[Column], wide: Sequence[int]) -> Iterator[Line]:
@@ -212,8 +230,11 @@ def _title_lines(title: str, columns: Sequence[Column], wide: Sequence[int]) -> 
     else:
         line, used = [Cell(title, Tone.TITLE)], len(title)
     for start, end, name in groups:
-        label = f" {name} " if end - start >= len(name) + 2 else name[: end - start]
-        line += [Cell(" " * (start - used)), Cell(label.center(end - start, "-"))]
+        width = end - start
+        # Dashes on both sides, or none.
+        has_dashes = width >= len(name) + 4
+        label = f" {name} ".center(width, "-") if has_dashes else name[:width].center(width)
+        line += [Cell(" " * (start - used)), Cell(label)]
         used = end
     yield tuple(line)
 

@@ -30,7 +30,7 @@ _OTHER_WORDS = {
     "dead_letter": "dlq deadletter dead_letters",
     "state_dir": "data_dir",
     "workers": "worker_processes",
-    "idempotency": "idempotent dedupe",
+    "idempotency": "idempotent dedupe idempotency_key idempotency_keys",
     "header": "key",
     "header idempotency.header": "key_header header_name",
     "ttl idempotency.ttl for": "ttl retention expiry expires",

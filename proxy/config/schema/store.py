@@ -21,8 +21,7 @@ STORE = Section(
     keys={
         "url": Key(
             StoreUrl(),
-            "memory (of this process), sqlite:PATH (a file for idempotency keys; limits are "
-            "counted in memory), or redis://user:password@host:port/database, rediss:// for TLS.",
+            StoreUrl.kinds,
             written=REQUIRED,
         ),
         "username": Key(Username(), "In place of the one in the URL."),

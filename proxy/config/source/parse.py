@@ -48,6 +48,11 @@ _MENDED_COLON = "\ue000"
 
 _BARE_ADDRESS = re.compile(r":\s+(\[[0-9A-Fa-f:.]*\]:[0-9]{1,5})\s*$")
 _KEY_LINE = re.compile(r"(?P<indent> *(?:- +)*)[^\s#:][^:]*:(?:\s+(?P<value>[^#\s].*)?)?$")
+_GLUED_COLON = re.compile(r" *(?:- +)*[A-Za-z_]+:(?!//)(?=[^\s#])")
+"""A key, and its value right behind the colon, such as ``timeout:10s``."""
+
+_Slip = tuple[int, int, str]
+"""The line and the column of something wrong, both from 0, and what to write instead."""
 
 
 class _Unreadable(Exception):
@@ -135,40 +140,67 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: Source) -> _Un
     if mark is None:
         return _Unreadable(Position(source, 1, 1), _SYNTAX_FALLBACK)
     lines = text.splitlines()
-    line = lines[mark.line] if mark.line < len(lines) else ""
-    indentation = re.match(r"[ \t]*", line)
-    tab = indentation[0].find("\t") if indentation else -1
-    if tab >= 0:
-        return _Unreadable(
-            Position(source, mark.line + 1, tab + 1),
-            "YAML cannot be indented with a tab, write two spaces",
-        )
-    if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
-        return _Unreadable(
-            Position(source, mark.line + 1, mark.column),
-            'within {} and [] a value with ${…} needs quotes, write "${…}"',
-        )
-    address = _BARE_ADDRESS.search(line)
-    if address is not None:
-        return _Unreadable(
-            Position(source, mark.line + 1, address.start(1) + 1),
-            f'an address in brackets needs quotes, write "{address[1]}"',
-        )
     problem = error.problem or ""
     suggestion = next(
         (ours for theirs, ours in _SYNTAX_SUGGESTIONS if theirs in problem), _SYNTAX_FALLBACK
     )
-    if "mapping values are not allowed" in problem or suggestion == _SYNTAX_FALLBACK:
+    slip = _in_line(lines, mark) or _in_layout(lines, mark, problem, suggestion)
+    if slip is not None:
+        number, column, text = slip
+        return _Unreadable(Position(source, number + 1, column + 1), text)
+    # The key or the quote that was opened, not the line below it or the end of the file.
+    if any(part in problem for part in ("end of stream", "find expected ':'")):
+        mark = error.context_mark or mark
+    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
+
+
+def _in_line(lines: list[str], mark: yaml.Mark) -> _Slip | None:
+    """Return what is wrong within the line of *mark*, if it is something well known."""
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    indentation = re.match(r"[ \t]*", line)
+    tab = indentation[0].find("\t") if indentation else -1
+    if tab >= 0:
+        return mark.line, tab, "YAML cannot be indented with a tab, write two spaces"
+    if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
+        text = 'within {} and [] a value with ${…} needs quotes, write "${…}"'
+        return mark.line, mark.column - 1, text
+    address = _BARE_ADDRESS.search(line)
+    if address is not None:
+        text = f'an address in brackets needs quotes, write "{address[1]}"'
+        return mark.line, address.start(1), text
+    return None
+
+
+def _in_layout(lines: list[str], mark: yaml.Mark, problem: str, suggestion: str) -> _Slip | None:
+    """Return what is wrong between the line of *mark* and the one above it, if that is known."""
+    is_about_colon = "mapping values are not allowed" in problem
+    if is_about_colon or "find expected ':'" in problem:
+        glued = _glued_colon(lines, mark.line)
+        if glued is not None:
+            # The value is not repeated: it may be a secret.
+            return *glued, 'a space is missing behind the ":", write one'
+    if is_about_colon or suggestion == _SYNTAX_FALLBACK:
         above = _key_above(lines, mark.line)
         if above is not None:
-            return _Unreadable(
-                Position(source, mark.line + 1, len(line) - len(line.lstrip()) + 1),
+            line = lines[mark.line]
+            text = (
                 f"this line is indented further than line {above[0] + 1}, whose key has a value "
-                f"already, begin it with {above[1]} spaces to stand beside that key",
+                f"already, begin it with {above[1]} spaces to stand beside that key"
             )
-    if "end of stream" in problem and error.context_mark is not None:
-        mark = error.context_mark  # the quote that was opened, not the end of the file
-    return _Unreadable(Position(source, mark.line + 1, mark.column + 1), suggestion)
+            return mark.line, len(line) - len(line.lstrip()), text
+    return None
+
+
+def _glued_colon(lines: list[str], number: int) -> tuple[int, int] | None:
+    """Return the line, and the column behind its colon, of a key whose value is right behind it.
+
+    YAML takes both for one word and complains about the line after it, *number*, or about its end.
+    """
+    for candidate in (number - 1, number):
+        glued = _GLUED_COLON.match(lines[candidate]) if 0 <= candidate < len(lines) else None
+        if glued is not None:
+            return candidate, glued.end()
+    return None
 
 
 def _key_above(lines: list[str], number: int) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ WHEN = Choice(
     synonyms={
         "asked": "prefer respond-async on_request requested",
         "failed": "failure on_failure error offline",
-        "always": "all async every",
+        "always": "all async",
     },
 )
 """Which requests are handed off."""

@@ -10,13 +10,8 @@ from proxy.config.diagnostics.nearest import meant
 from proxy.config.source.nodes import Scalar
 from proxy.config.values.addresses import host_and_port
 from proxy.config.values.base import JsonSchema, PatternText, ValueType, string_schema
-from proxy.policy.settings import (
-    MemorySettings,
-    RedisSettings,
-    SqliteSettings,
-    StoreSettings,
-    UpstreamTls,
-)
+from proxy.policy.settings import StoreSettings, UpstreamTls
+from proxy.policy.settings.store import MemorySettings, RedisSettings, SqliteSettings
 
 _PORT = 6379
 _HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
@@ -120,6 +115,11 @@ class StoreUrl(ValueType[StoreLocation]):
     expects = f"memory, sqlite:PATH or {example} (rediss:// for TLS)"
     examples = ("memory", "sqlite:./keys.db", example)
     words = ("memory",)
+    kinds: ClassVar = (
+        "memory (of this process), sqlite:PATH (a file for idempotency keys; limits are "
+        "counted in memory), or redis://user:password@host:port/database, rediss:// for TLS."
+    )
+    """The text of the key: every kind of store, and how it is written."""
 
     def read(self, scalar: Scalar) -> StoreLocation:
         text = scalar.text

@@ -2,7 +2,8 @@
 
 A setting is declared here with its type and default; its YAML key, with its text, in
 ``config/schema/`` under the same section. Imports ``http/header_edits`` and nothing else of ours;
-every other package may import it, and should import the names below from here.
+every other package may import it, and should import the names below from here. The settings of one
+kind of store are in ``store``, for that store and for what reads its URL or opens it.
 """
 
 from proxy.policy.settings.dead_letter import ALWAYS_DROPPED, REFUSALS, DeadLetterSettings
@@ -41,7 +42,7 @@ from proxy.policy.settings.retry import (
     UnsafeRetries,
 )
 from proxy.policy.settings.route import Match, RouteSettings
-from proxy.policy.settings.store import MemorySettings, RedisSettings, SqliteSettings, StoreSettings
+from proxy.policy.settings.store import MemorySettings, StoreSettings
 from proxy.policy.settings.throttle import (
     CallerSource,
     Rate,

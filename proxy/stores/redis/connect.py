@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from proxy.core.clock import Clock
 from proxy.net.tls import client_context
-from proxy.policy.settings import RedisSettings
+from proxy.policy.settings.store import RedisSettings
 from proxy.stores.redis.connection import RedisConnection
 
 

@@ -11,7 +11,8 @@ from weakref import WeakSet, WeakValueDictionary
 
 from proxy.core.clock import Clock
 from proxy.core.recorders import StoreMeter, StoreRecorder
-from proxy.policy.settings import RedisSettings, ThrottleSettings
+from proxy.policy.settings import ThrottleSettings
+from proxy.policy.settings.store import RedisSettings
 from proxy.policy.throttle.limiter import LimiterListener, Limiters
 from proxy.stores import OpenedStore
 from proxy.stores.redis.bulk import BulkConnection

@@ -19,7 +19,7 @@ from proxy.policy.idempotency.record import (
     KeyPage,
     Shown,
 )
-from proxy.policy.settings import SqliteSettings
+from proxy.policy.settings.store import SqliteSettings
 from proxy.stores import LARGE, PATIENCE, OpenedStore, StoreError, caller_share_name
 from proxy.stores.memory import MemoryLimiterStore
 from proxy.stores.sqlite.table import LAYOUT, KeyTable, boot_id

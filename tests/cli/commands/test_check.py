@@ -96,6 +96,7 @@ def test_for_programs(folder: Path) -> None:
     (folder / "holdfast.yaml").write_text(GOOD + "listen: 80\n")
     status, output = run("check", "-c", "holdfast.yaml", "--format", "json")
     assert status == 1
+    assert run("check", "-c", "holdfast.yaml", "--json") == (status, output)
     assert json.loads(output) == {
         "ok": False,
         "strict": False,

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from proxy.cli import main
 from proxy.cli.admin_client import AdminClient
 from proxy.cli.kept import dead_letter_client, drop_client
 from proxy.cli.kept.replay_client import ReplayProgress
@@ -26,7 +27,7 @@ from tests.cli.dlq import (
     on_a_terminal,
     put,
 )
-from tests.cli.terminal import HOLDFAST, on_terminal
+from tests.cli.terminal import HOLDFAST, KeysThenCtrlC, on_terminal
 from tests.support import (
     ScriptedUpstream,
     answer,
@@ -125,6 +126,19 @@ async def test_a_terminal_is_asked(typed: bytes, left: int) -> None:
         assert ("dropped 3" if not left else "nothing was done") in ended.text
         assert (ended.status == 0) == (left == 0)
         assert len(await proxy.app._dead_letters.page()) == left
+
+
+@pytest.mark.parametrize("command", ["drop", "replay"])
+async def test_ctrl_c_at_the_question_does_nothing(command: str) -> None:
+    async with running(CONFIG) as proxy:
+        await put(proxy)
+        url = f"http://127.0.0.1:{proxy.admin_port}"
+        asks = ["dlq", command, "--all", "--admin", url]
+        result = await asyncio.to_thread(CliRunner().invoke, main, asks, input=KeysThenCtrlC())
+        assert "[y/N]" in result.stderr
+        last = result.stderr.splitlines()[-1]
+        assert (result.exit_code, last) == (130, "Error: nothing was done")
+        assert len(await proxy.app._dead_letters.page()) == 3
 
 
 async def test_replay_of_all() -> None:

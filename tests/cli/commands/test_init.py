@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from proxy.cli import main
 from proxy.config import load
-from tests.cli.terminal import HOLDFAST, Ended, on_terminal
+from tests.cli.terminal import HOLDFAST, Ended, KeysThenCtrlC, on_terminal
 from tests.support.proxies import ROOT
 
 UPSTREAM = ("--upstream", "https://api.example/v1")
@@ -67,7 +67,11 @@ def test_whatever_is_written_passes_the_strict_check(
     assert (upstream.throttle is None) == (not rate)
     assert (route.idempotency is None) == (not idempotency)
     assert (upstream.honours_key is None) == (idempotency != ("--honours-key",))
-    assert max(map(len, (folder / "my.yaml").read_text().splitlines())) <= 100
+    text = (folder / "my.yaml").read_text()
+    assert max(map(len, text.splitlines())) <= 100
+    retries_posts = not retry and idempotency == ("--honours-key",)
+    assert ("a POST with a key included" in text) == retries_posts
+    assert ("no POST that may have run" in text) == (not retry and not retries_posts)
 
 
 def test_what_may_have_run_does_not_run_again_unless_the_upstream_sees_to_it(folder: Path) -> None:
@@ -182,9 +186,25 @@ async def test_it_does_not_ask_for_what_is_given(folder: Path) -> None:
     assert (said.status, said.text.count("?")) == (0, 1), said.text
 
 
-async def test_leaving_leaves_nothing_behind(folder: Path) -> None:
-    """The end of the input, half-way; click treats Ctrl-C likewise."""
+async def test_the_end_of_the_input_leaves_nothing_behind(folder: Path) -> None:
     said = await asked(folder, b"https://api.example\n\x04")
-    assert (said.status, "Aborted!" in said.text) == (1, True), said.text
+    assert (said.status, said.text.splitlines()[-1]) == (1, "Error: nothing was done"), said.text
     assert "Traceback" not in said.text
+    assert not (folder / "a.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "question"),
+    [
+        pytest.param(b"", "URL of the upstream", id="at the first question"),
+        pytest.param(b"https://api.example\n", "[Y/n]", id="half-way"),
+        pytest.param(b"https://api.example\n\n\n", "[none]", id="at the last question"),
+    ],
+)
+def test_ctrl_c_at_a_question_leaves_nothing_behind(
+    folder: Path, typed: bytes, question: str
+) -> None:
+    result = CliRunner().invoke(main, ["init", "a.yaml"], input=KeysThenCtrlC(typed))
+    assert question in result.stderr
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "Error: nothing was done")
     assert not (folder / "a.yaml").exists()

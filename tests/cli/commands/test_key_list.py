@@ -28,8 +28,11 @@ async def test_a_table_the_oldest_first() -> None:
         url = f"http://127.0.0.1:{proxy.admin_port}"
         assert await keys_list(url) == (0, "no keys are held\n", "")
         assert (await keys_list(url, "--state", "all"))[1] == "no keys are known\n"
-        said = await keys_list(url, "--route", "pay\x1b", "--state", "held", "--state", "unstored")
-        assert said[1] == "no keys are held or unstored of route pay?\n"
+        said = await keys_list(url, "--route", "all", "--state", "held", "--state", "unstored")
+        assert said == (0, "no keys are held or unstored of route all\n", "")
+        said = await keys_list(url, "--route", "al\x1b")
+        assert said == (1, "", 'Error: no route is called "al?", did you mean "all"?\n')
+        assert (await keys_list(url, "--route", "al", "--json"))[0] == 0
         await put_key(proxy, RecordState.HELD)
         status, out, err = await keys_list(url)
         assert (status, err) == (0, "")

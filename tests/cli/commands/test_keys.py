@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.idempotency.record import ClaimAnswer, RecordState
-from tests.cli.terminal import HOLDFAST, on_terminal
+from tests.cli.terminal import HOLDFAST, KeysThenCtrlC, on_terminal
 from tests.support import (
     Response,
     RunningProxy,
@@ -94,6 +94,14 @@ async def test_show(state: RecordState, result: bytes, meaning: str) -> None:
         f"bytes: {len(result)}",
     ]
     assert re.fullmatch("\n".join([*lines, ""]), out)
+
+
+async def test_show_for_programs() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, RecordState.HELD)
+        status, out, _ = await keys("show", RECORD, "--json", "--admin", url_of(proxy))
+    shown = json.loads(out)
+    assert (status, shown["record"], shown["state"]) == (0, RECORD, "held")
 
 
 async def test_show_in_flight() -> None:
@@ -277,6 +285,14 @@ async def test_somebody_else_listens(command: str, status: int, body: bytes) -> 
         )
 
 
+async def test_the_port_of_the_clients_is_not_that_of_the_admin_listener() -> None:
+    async with running(CONFIG.replace("/**", "/v1/**")) as proxy:
+        url = f"http://127.0.0.1:{proxy.port}"
+        assert await error_line("show", RECORD, "--admin", url) == (
+            f"{url} is where the proxy serves its clients: name its admin listener with --admin"
+        )
+
+
 async def test_an_answer_of_another_version() -> None:
     content = {"type": "urn:holdfast:problem:tired", "detail": "Ask again\nlater."}
     async with ScriptedUpstream(answer(response(418, json.dumps(content).encode()))) as other:
@@ -304,8 +320,8 @@ async def test_no_record_is_called_so(command: str, name: str) -> None:
     status, out, err = await keys(command, name)
     assert (status, out) == (2, "")
     assert err.endswith(
-        "Error: Invalid value for 'RECORD': write the 32 hexadecimal digits that the 409 has as "
-        "record\n"
+        "Error: Invalid value for 'RECORD': write the 32 hexadecimal digits that keys list, and "
+        "the 409, have as record\n"
     )
     assert name not in err, "it may be a key"
 
@@ -363,6 +379,17 @@ async def test_a_terminal_is_asked(typed: bytes, *, is_free: bool) -> None:
         assert (ended.status == 0) == is_free
         assert ("nothing was done" in ended.text) != is_free
         assert ((await keys("show", RECORD, "--admin", url_of(proxy)))[0] == 1) == is_free
+
+
+async def test_ctrl_c_at_the_question_releases_nothing() -> None:
+    async with running(CONFIG) as proxy:
+        await put_key(proxy, RecordState.HELD)
+        command = ["keys", "release", RECORD, "--admin", url_of(proxy)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, command, input=KeysThenCtrlC())
+        assert "Release it? [y/N]" in result.stderr
+        last = result.stderr.splitlines()[-1]
+        assert (result.exit_code, last) == (130, "Error: nothing was done")
+        assert (await keys("show", RECORD, "--admin", url_of(proxy)))[0] == 0
 
 
 async def test_a_key_in_flight_is_not_asked_about_without_force() -> None:

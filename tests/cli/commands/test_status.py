@@ -97,7 +97,7 @@ async def test_after_retries() -> None:
     assert int(budget) >= 1
     assert text.splitlines()[-2:] == [
         "reloads: 0 good, 0 refused",
-        "not used by any route: throttle, idempotency, dead_letter",
+        "not used: throttle, idempotency, dead_letter",
     ]
 
 

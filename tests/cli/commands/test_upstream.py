@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import socket
 import sys
 
 import pytest
@@ -43,8 +44,9 @@ async def test_it_serves_until_a_signal() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("--listen", "9000"), 1, "'9000' is no address, write 127.0.0.1:9000 (say)"),
-        (("--listen", "127.0.0.1:70000"), 1, "is no address"),
+        (("--listen", "9001"), 2, "'9001' is no address, write 127.0.0.1:9001 (say)"),
+        (("--listen", "127.0.0.1:70000"), 2, "is no address, write 127.0.0.1:9000 (say)"),
+        (("--errors", "20%"), 2, "'20%' is not a valid share, write 0.2 for every fifth."),
         (("--delay", "5"), 2, "write 50ms or 2s (say), at most 60s"),
         (("--delay", "61s"), 2, "write 50ms or 2s (say), at most 60s"),
         (("--errors", "1.5"), 2, "1.5 is not in the range 0<=x<=1"),
@@ -56,3 +58,14 @@ def test_what_is_refused(arguments: tuple[str, ...], status: int, said: str) -> 
     result = CliRunner().invoke(main, ["upstream", *arguments])
     assert result.exit_code == status
     assert said in result.stderr
+
+
+def test_a_port_in_use_is_told_as_run_tells_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["upstream", "--listen", address])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: cannot listen on {address}: another process listens there, stop it or write "
+        "another port (--listen)\n"
+    )

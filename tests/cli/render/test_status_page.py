@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.cli.render.status_page import Order, status_page
-from proxy.cli.render.tables import Page, Tone, page_lines, text_of
+from proxy.cli.render.tables import Page, Tone, lay_out, page_lines, text_of
 from proxy.cli.untrusted_json import UntrustedJson
 
 QUIET: dict[str, Any] = {"requests": {}, "errors": 0, "in_flight": 0, "upstreams": ["payments"]}
@@ -182,11 +182,37 @@ def test_duplicates_are_those_that_got_the_result_of_another(cell: CellOf) -> No
 def test_what_no_route_has_takes_no_room() -> None:
     shown = of({"charges": {**QUIET}, "search": {**QUIET}})
     assert [table.title for table in shown.tables] == ["Routes"]
-    assert notes(routes={"charges": QUIET})[-1] == (
-        "not used by any route: throttle, idempotency, dead_letter"
+    assert notes(routes={"charges": QUIET})[-1] == ("not used: throttle, idempotency, dead_letter")
+    upstreams: dict[str, object] = {"payments": {"throttle": {}}}
+    assert notes(routes={"charges": QUIET}, upstreams=upstreams)[-1] == (
+        "not used: idempotency, dead_letter"
     )
     used = {**QUIET, "throttle": {}, "idempotency": {}, "dead_letters": {}}
-    assert notes(routes={"charges": used})[-1] == "reloads: 0 good, 0 refused"
+    assert notes(routes={"charges": used}, known_keys={})[-1] == "reloads: 0 good, 0 refused"
+
+
+def test_where_held_keys_are_not_counted_it_says_who_knows_them() -> None:
+    keyed = {"charges": {**QUIET, "idempotency": {}}}
+    hint = "keys that are held in the store are not counted here: holdfast keys list"
+    assert hint in notes(routes=keyed)
+    assert hint not in notes(routes=keyed, known_keys={"count": 0})
+    assert hint not in notes(routes={"charges": QUIET})
+
+
+def test_of_very_many_routes_the_quiet_ones_leave_the_tables_below_in_reach() -> None:
+    quiet = {**QUIET, "throttle": {"passed": 7}, "dead_letters": {}}
+    routes = {f"route-{number:03}": quiet for number in range(200)}
+    routes["route-150"] = {**quiet, "throttle": {"waiting": 1}, "dead_letters": {"waiting": 2}}
+    passed = {"throttle": {"passed": 1}}
+    tables = {table.title: table for table in of(routes, **lately(**{"route-160": passed})).tables}
+    assert len(tables["Routes"].rows) == 200
+    for title, first in (("Throttles", "route route-150"), ("Dead letters", "route-150")):
+        assert tables[title].rows[0][0].text == first
+        assert (len(tables[title].rows), tables[title].quiet) == (10, 190)
+        assert text_of(lay_out(tables[title], 120)[0]).startswith(f"{title} (190 quiet ones left")
+    assert tables["Throttles"].rows[1][0].text == "route route-160"
+    busy = {f"route-{number:03}": routes["route-150"] for number in range(20)}
+    assert {(len(table.rows), table.quiet) for table in of(busy).tables} == {(20, 0)}
 
 
 def test_what_another_route_has_is_a_dash() -> None:

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -116,6 +118,21 @@ def test_groups_stand_above_their_columns() -> None:
         "route    req/s  errors  requests  refused",
         "charges    1.5    0.0%         7        3",
     ]
+
+
+def test_the_name_of_a_group_is_whole_and_has_dashes_on_both_sides_or_none() -> None:
+    columns = (
+        Column("route", is_text=True),
+        Column("kept", group="last minute"),
+        Column("requests", group="total"),
+    )
+    rows: list[Sequence[Cell]] = [[Cell(text) for text in ("a-long-name", "1", "2")]]
+    assert plain(Table("Letters", columns, rows), 80) == [
+        "Letters      last minute   total",
+        "route               kept  requests",
+        "a-long-name            1         2",
+    ]
+    assert plain(Table("Letters", columns, rows), 27)[0] == "Letters      last   total"
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 
 from proxy.config import Loaded, load
-from proxy.policy.settings import (
-    MemorySettings,
-    RedisSettings,
-    SqliteSettings,
-    StoreSettings,
-    UpstreamTls,
-)
+from proxy.policy.settings import MemorySettings, StoreSettings, UpstreamTls
+from proxy.policy.settings.store import RedisSettings, SqliteSettings
 from tests.config.templates import TOP, in_file
 
 Load = Callable[..., Loaded]

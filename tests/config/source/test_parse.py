@@ -44,6 +44,26 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             id="two colons in a line",
         ),
         pytest.param(
+            "limits:\n  keepalive: 5s\n  connections:»5\n",
+            'a space is missing behind the ":", write one',
+            id="no space behind the last colon",
+        ),
+        pytest.param(
+            "listen:»127.0.0.1:8080\nname: a\n",
+            'a space is missing behind the ":", write one',
+            id="no space behind a colon",
+        ),
+        pytest.param(
+            "routes:\n- match:»/**\n  upstream: a\n",
+            'a space is missing behind the ":", write one',
+            id="no space behind a colon, before a path",
+        ),
+        pytest.param(
+            "name: a\n»retry\nlisten: b\n",
+            'a key needs a ":", write one behind it',
+            id="a key without a colon",
+        ),
+        pytest.param(
             "listen: »@a\n",
             "a value cannot begin with this character, put it in quotes",
             id="a sign that YAML keeps for itself",

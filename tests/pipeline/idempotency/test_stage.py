@@ -17,6 +17,7 @@ from tests.support import (
     eventually,
     hang,
     hang_up,
+    now,
     ok,
     request,
     response,
@@ -249,6 +250,49 @@ async def test_what_is_not_kept_is_delivered_all_the_same(pieces: tuple[bytes, .
         assert len(second.problem["record"]) == 32
         assert len(upstream.requests) == 1
         assert await results(proxy) == {"new": 1, "unstored": 1}
+
+
+async def test_a_response_that_is_too_large_is_told_as_such_while_it_lasts() -> None:
+    async with keyed("{max_response: 1500B}") as (upstream, proxy):
+        upstream.script(answer_and_hang(chunked(b"x" * 1501, last=False)))
+        async with proxy.client() as client:
+            await client.send(request("POST", "/", KEY, body=b"pay"))
+            await eventually(lambda: b"xx" in client.wire.unread)
+            began = now()
+            got = await post(proxy)  # nobody waits for the rest
+            assert (got.status, got.reason_word) == (409, "result_not_stored")
+            assert now() - began < 0.1
+        assert len(upstream.requests) == 1
+
+
+async def test_a_failure_that_is_too_large_is_no_result_and_sets_its_key_free() -> None:
+    body = b"x" * 1501
+    head = b"HTTP/1.1 429 No\r\nContent-Length: 1501\r\n\r\n"
+    async with keyed("{max_response: 1500B, on_ambiguous: hold}") as (upstream, proxy):
+        gate = Gate(head + body[:1], body[1:])
+        upstream.script(gate.behaviour)
+        gate.open()
+        assert (await post(proxy)).body == body
+        second = await post(proxy)
+        assert (second.status, is_replayed(second)) == (200, False)
+        assert len(upstream.requests) == 2
+
+
+async def test_who_waits_for_a_request_that_ends_with_the_fallback_gets_it_too() -> None:
+    fallback = "fallback: {status: 202, body: later}"
+    async with keyed("{on_ambiguous: hold}", fallback) as (upstream, proxy):
+        gate = Gate(response(503, b"not now"))
+        upstream.script(gate.behaviour)
+        both = [asyncio.create_task(post(proxy)) for _ in range(2)]
+        await gate.reached.wait()
+        await eventually(lambda: proxy.app._in_flight_keys.waiting == 1)
+        gate.open()
+        assert [(got.status, got.body) for got in await asyncio.gather(*both)] == [
+            (202, b"later"),
+            (202, b"later"),
+        ]
+        assert await results(proxy) == {"new": 1, "joined": 1}
+        assert len(upstream.requests) == 1
 
 
 async def test_a_stream_of_events_is_told_as_such_while_it_lasts() -> None:

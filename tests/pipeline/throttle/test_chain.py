@@ -382,13 +382,16 @@ async def test_who_comes_back_is_first() -> None:
     stage = Stage(QUICK, QUICK)
     slow = stage.try_acquire()
     slow.reserve()
-    stage.limiters[0].pause(stage.now, 0.03)
+    stage.limiters[0].pause(stage.now, 0.15)
     other = await stage.acquire()
-    await gather(await begun(slow.use(math.inf)))
-    assert not other.done()
+    back = await begun(slow.use(math.inf))
+    order: list[str] = []
+    other.add_done_callback(lambda _: order.append("other"))
+    back.add_done_callback(lambda _: order.append("slow"))
+    await gather(back, other)
+    assert order == ["slow", "other"]
     slow.close()
-    [later] = await gather(other)
-    later.close()
+    other.result().close()
     stage.assert_clean()
 
 

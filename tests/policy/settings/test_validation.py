@@ -39,11 +39,9 @@ from proxy.policy.settings import (
     Outcomes,
     Rate,
     RateAlgorithm,
-    RedisSettings,
     RetrySettings,
     RouteSettings,
     Settings,
-    SqliteSettings,
     ThrottleKey,
     ThrottleSettings,
     ThrottleWithoutStore,
@@ -51,6 +49,7 @@ from proxy.policy.settings import (
     UpstreamSettings,
     UpstreamTls,
 )
+from proxy.policy.settings.store import RedisSettings, SqliteSettings
 
 ORIGIN = Origin("http", "a.example", 80)
 UPSTREAM = UpstreamSettings("a", (ORIGIN,))

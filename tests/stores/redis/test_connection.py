@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proxy.policy.settings import RedisSettings
+from proxy.policy.settings.store import RedisSettings
 from proxy.stores.redis.connect import RedisConnector
 from proxy.stores.redis.connection import RedisConnection, Reply
 from tests.stores.running_stores import CLOCK

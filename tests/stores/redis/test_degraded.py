@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 import pytest
 
-from proxy.policy.settings import Rate, RedisSettings, ThrottleSettings
+from proxy.policy.settings import Rate, ThrottleSettings
+from proxy.policy.settings.store import RedisSettings
 from proxy.policy.throttle.limiter import NEVER
 from proxy.stores.redis.degraded import degraded_rates
 from proxy.stores.redis.rates import SharedRateLimiter

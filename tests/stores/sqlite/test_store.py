@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.idempotency.record import ClaimAnswer, Claimed, Ending, RecordState
-from proxy.policy.settings import SqliteSettings
+from proxy.policy.settings.store import SqliteSettings
 from proxy.stores import StoreError, caller_share_name
 from proxy.stores.sqlite import OPERATIONS, SqliteStore
 from proxy.stores.sqlite.table import KeyTable
