@@ -205,14 +205,15 @@ async def measure_backlog(folder: Path, size: Size) -> Figures:
     await live.start(live_port)
     with holdfast(folder, port, live_port) as process:
         await get(process.port, "/live", 200)
-        empty, alone = process.resident(), await _get_cpu(process, size.few)
+        empty, alone = process.resident(), await _get_cpu(process)
         await hand_off(process.port, names(size.few), _CONNECTIONS, body)
         await upstream.start(port)
         await get(process.port, "/open", 1)
         small = await deliver(process, upstream, size.few)
         await upstream.stop()
         await hand_off(process.port, names(size.backlog), _CONNECTIONS, body)
-        full, beside = process.resident(), await _get_cpu(process, size.few)
+        full, idle = process.resident(), await _idle_cpu(process)
+        beside = await _get_cpu(process)
         await upstream.start(port)
         before = len(upstream.arrived)
         await get(process.port, "/open", 1)
@@ -224,14 +225,28 @@ async def measure_backlog(folder: Path, size: Size) -> Figures:
         "rss_mib_over_empty": full - empty,
         "take_cpu_ratio": large / small,
         "live_get_cpu_ratio": beside / alone,
+        "idle_cpu_percent": idle * 100,
     }
 
 
-async def _get_cpu(process: Running, times: int) -> float:
+_GETS = 3000
+_REST = 3.0
+"""Seconds: what was begun with the last request is done by then."""
+
+
+async def _get_cpu(process: Running) -> float:
     """Seconds of CPU of one live GET."""
     before = process.cpu_seconds()
-    await get(process.port, "/live", times)
-    return (process.cpu_seconds() - before) / times
+    await get(process.port, "/live", _GETS)
+    return (process.cpu_seconds() - before) / _GETS
+
+
+async def _idle_cpu(process: Running) -> float:
+    """Seconds of CPU per second without any request, while the upstream is away."""
+    await asyncio.sleep(_REST)
+    before = process.cpu_seconds()
+    await asyncio.sleep(_REST)
+    return (process.cpu_seconds() - before) / _REST
 
 
 async def measure_takeover(folder: Path, size: Size) -> Figures:

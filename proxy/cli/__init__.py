@@ -1,10 +1,9 @@
 """The command line: ``commands/`` has one module per command, ``render/`` what they show.
 
 Beside them: shared ``options``, the variables of the ``environment`` that set them, ``questions``,
-the clients of the admin listener (``admin_client``, ``status_client``, ``dead_letter_client``,
-``drop_client``, ``replay_client``, ``delivery_client``), readers of what users type
-(``request_args``, ``dead_letter_selection``, ``keyboard``) and of responses
-(``untrusted_json``), the text of a ``first_file`` and the loop of ``status --watch``
+the clients of the admin listener (``admin_client``, ``status_client``, and ``kept/`` for dead
+letters and deliveries), readers of what users type (``request_args``, ``keyboard``) and of
+responses (``untrusted_json``), the text of a ``first_file`` and the loop of ``status --watch``
 (``watching``). A command is imported when it is used, and imports what it needs inside its
 function, so that ``--help`` and ``check`` do not wait for the server's packages. The top layer: may
 import ``runtime/`` and everything below it; nothing imports it but ``__main__``.

@@ -26,7 +26,8 @@ async def waiting(proxy: RunningProxy, **given: Any) -> str:  # noqa: ANN401 - a
 
 async def ended(proxy: RunningProxy, how: str, **given: Any) -> str:  # noqa: ANN401 - as new()
     """Keep a delivery that has ended: delivered, failed, or failed and may have run."""
-    delivery_id = await waiting(proxy, **given)
+    # Not due, so that the proxy itself does not send it first.
+    delivery_id = await waiting(proxy, **{"delay": 3600.0, **given})
     store = proxy.app._deliveries
     taken = await store.take_one(delivery_id, [URL])
     assert taken is not None

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.delivery_client import (
+from proxy.cli.kept.delivery_client import (
     PAGE_SIZE,
     DeliveryFilter,
     RetryProgress,
@@ -19,7 +19,7 @@ from proxy.cli.delivery_client import (
 )
 from proxy.cli.options import client_options
 from proxy.cli.questions import confirm
-from proxy.cli.render.delivery_pages import delivery_list, delivery_page
+from proxy.cli.render.kept.delivery_pages import delivery_list, delivery_page
 from proxy.cli.render.screens import screen_for
 
 _EXAMPLE_ID = "d_7QkUq0pWbK3yC1hZxXnE4g"

@@ -6,18 +6,23 @@ from functools import partial
 import click
 
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.dead_letter_client import PAGE_SIZE, export_lines, list_path, request_dead_letters
-from proxy.cli.dead_letter_selection import (
+from proxy.cli.kept.dead_letter_client import (
+    PAGE_SIZE,
+    export_lines,
+    list_path,
+    request_dead_letters,
+)
+from proxy.cli.kept.dead_letter_selection import (
     no_dead_letters,
     refuse_mixed_callers,
     select_dead_letters,
 )
-from proxy.cli.drop_client import drop_all, drop_one, tell_drop
+from proxy.cli.kept.drop_client import drop_all, drop_one, tell_drop
+from proxy.cli.kept.replay_client import ReplayProgress
 from proxy.cli.options import LINES, client_options, json_option, plain_option, route_option
 from proxy.cli.questions import confirm
-from proxy.cli.render.dead_letter_pages import dead_letter_list, dead_letter_page
+from proxy.cli.render.kept.dead_letter_pages import dead_letter_list, dead_letter_page
 from proxy.cli.render.screens import screen_for
-from proxy.cli.replay_client import ReplayProgress
 
 _EXAMPLE_ID = "18f3a2b4c5d0a1b2c3d4"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 
-from proxy.cli.render.delivery_pages import delivery_table
+from proxy.cli.render.kept.delivery_pages import delivery_table
 from proxy.cli.render.number_format import long_duration, plural, short_count
 from proxy.cli.render.status_tables import (
     Row,

@@ -11,9 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from proxy.cli import dead_letter_client, drop_client, main
+from proxy.cli import main
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.replay_client import ReplayProgress
+from proxy.cli.kept import dead_letter_client, drop_client
+from proxy.cli.kept.replay_client import ReplayProgress
 from proxy.policy.dead_letter import DeadLetterState, Missing
 from proxy.stores import StoreError
 from tests.cli.dlq import (

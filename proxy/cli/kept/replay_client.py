@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.dead_letter_client import error_text, some_ids
+from proxy.cli.kept.dead_letter_client import error_text, some_ids
 from proxy.cli.questions import STOPPED
 from proxy.cli.render.progress import Step, progress
 from proxy.cli.render.screens import print_line

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import click
 
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.dead_letter_client import (
+from proxy.cli.kept.dead_letter_client import (
     PAGE_SIZE,
     drop_dead_letters,
     request_dead_letters,
     some_ids,
 )
-from proxy.cli.dead_letter_selection import SelectedDeadLetters
+from proxy.cli.kept.dead_letter_selection import SelectedDeadLetters
 from proxy.cli.questions import STOPPED
 from proxy.cli.render.progress import progress
 from proxy.cli.render.tables import Cell, Tone

@@ -3,7 +3,7 @@
 import binascii
 from collections.abc import Iterator
 
-from proxy.cli.render.run_lines import labelled, run_lines
+from proxy.cli.render.kept.run_lines import labelled, run_lines
 from proxy.cli.render.shell_command import explain_command
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson, legible

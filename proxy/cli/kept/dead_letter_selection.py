@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import click
 
 from proxy.cli.admin_client import AdminClient
-from proxy.cli.dead_letter_client import all_dead_letters
-from proxy.cli.many_at_once import counted, routes_in_force
+from proxy.cli.kept.dead_letter_client import all_dead_letters
+from proxy.cli.kept.many_at_once import counted, routes_in_force
 from proxy.cli.status_client import unknown_route
 from proxy.cli.untrusted_json import UntrustedJson, legible
 

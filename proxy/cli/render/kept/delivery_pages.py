@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from proxy.cli.render.kept.run_lines import labelled, run_lines
 from proxy.cli.render.number_format import long_duration, short_count
-from proxy.cli.render.run_lines import labelled, run_lines
 from proxy.cli.render.tables import Cell, Column, Line, Page, Table, Tone
 from proxy.cli.untrusted_json import UntrustedJson, printable
 

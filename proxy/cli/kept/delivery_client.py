@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 import click
 
 from proxy.cli.admin_client import AdminClient, AdminResponse
-from proxy.cli.dead_letter_client import some_ids
-from proxy.cli.many_at_once import counted, routes_in_force
+from proxy.cli.kept.dead_letter_client import some_ids
+from proxy.cli.kept.many_at_once import counted, routes_in_force
 from proxy.cli.questions import STOPPED
 from proxy.cli.render.progress import Step, progress
 from proxy.cli.render.screens import print_line
