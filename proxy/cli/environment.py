@@ -2,7 +2,9 @@
 
 The name is made of the words of the command and the option, as users write them, and not of the
 name that the code has for its value, as click's own ``auto_envvar_prefix`` would make it. What
-several commands share has a name of its own, given where the option is declared.
+several commands share has a name of its own, given where the option is declared. What a person
+decides each time (``--all``, ``--force``, ``--yes``) has none: a variable that was forgotten in a
+shell must not drop dead letters, nor send again what may have run.
 """
 
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 import click
 
 _PREFIX = "HOLDFAST"
+_DECIDED_EACH_TIME = frozenset({"--all", "--force", "--yes"})
 
 
 def name_variables(command: click.Command, path: str) -> None:
@@ -23,8 +26,12 @@ def name_variables(command: click.Command, path: str) -> None:
 
 
 def options_of(command: click.Command) -> Iterator[click.Option]:
-    """Return the options of *command* that have environment variables: all but ``--help``."""
-    return (param for param in command.params if isinstance(param, click.Option))
+    """Return the options of *command* that have environment variables.
+
+    Not ``--help``, nor those that a person decides each time.
+    """
+    options = (param for param in command.params if isinstance(param, click.Option))
+    return (option for option in options if _DECIDED_EACH_TIME.isdisjoint(option.opts))
 
 
 def _variable(path: str, option: click.Option) -> str:

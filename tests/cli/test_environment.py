@@ -70,6 +70,18 @@ def test_the_reference_has_a_table_of_them() -> None:
     assert sorted(listed) == sorted({name for name, _, _ in variables()})
 
 
+def test_what_a_person_decides_each_time_has_none() -> None:
+    each_time = {"--all", "--force", "--yes"}
+    found = [
+        option
+        for _, declared in commands_of(main)
+        for option in declared.params
+        if isinstance(option, click.Option) and each_time & set(option.opts)
+    ]
+    assert len(found) > 8
+    assert {option.envvar for option in found} == {None}
+
+
 @pytest.mark.parametrize("name", ["HOLDFAST_VERSION", "HOLDFAST_HELP", "HOLDFAST_CHECK_HELP"])
 def test_what_asks_for_nothing_has_none(name: str) -> None:
     result = CliRunner().invoke(main, ["check"], env={name: "1"})
