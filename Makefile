@@ -22,6 +22,7 @@ MEASURING := --numprocesses $(JOBS) --dist loadgroup
 COMPILED := $(REPORTS)/compiled
 
 SCRIPTS := tests/pipeline/idempotency/test_keyed_never_twice.py
+SOAK := tests/faults/test_hand_off_load.py
 
 # Compiled files are kept, whatever the caller prefers: without them each test that starts a
 # process waits for a second more, and each worker rewrites the assertions of all tests.
@@ -77,11 +78,11 @@ $(COMPILED): | $(VENV)/.dev
 
 # What takes minutes: thousands of random cases, and limits watched for longer than their window.
 # One at a time, because crowds of requests wait for each other within seconds; only the scripts of
-# keys wait more than they work.
+# keys and the soak of deliveries wait more than they work.
 test-deep: $(VENV)/.dev ## run the long tests that `make test` leaves out
 	@$(BIN)/python -m tests.support.tools
-	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --deselect $(SCRIPTS)
-	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --numprocesses 2 $(SCRIPTS)
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --deselect $(SCRIPTS) --deselect $(SOAK)
+	@HOLDFAST_FUZZ=deep $(PYTEST) -m deep --numprocesses 3 $(SCRIPTS) $(SOAK)
 
 # Deliveries under load, with restarts, outages and kill -9; then every id is accounted for.
 soak: $(VENV)/.dev ## hand 200 requests a second off, with a restart every 10 s, for MINUTES (15)

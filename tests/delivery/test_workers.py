@@ -80,7 +80,7 @@ async def test_a_worker_that_is_killed_is_followed_by_another(tmp_path: Path) ->
         assert (await ended(proxy, stuck))["state"] == "delivered", "sent again under its key"
 
 
-async def test_any_worker_retries_and_cancels(tmp_path: Path) -> None:
+async def test_any_worker_retries(tmp_path: Path) -> None:
     async with (
         ScriptedUpstream(usual=answer(response(404))) as upstream,
         subprocess_proxy(config(upstream, tmp_path), None, "--workers", "2") as proxy,

@@ -20,6 +20,7 @@ async def test_a_few_seconds_with_a_kill() -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(900)
 async def test_five_minutes_with_a_restart_every_ten_seconds() -> None:
     found = await soak(300)
     assert sum(found.restarts.values()) >= 20
@@ -27,6 +28,7 @@ async def test_five_minutes_with_a_restart_every_ten_seconds() -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(600)
 async def test_an_outage_of_a_minute_with_10000_waiting(tmp_path: Path) -> None:
     is_down, tries, limit = True, list[float](), 500
 

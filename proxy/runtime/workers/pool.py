@@ -65,6 +65,8 @@ class WorkerPool:
         self._slots: list[asyncio.Task[None]] = []
         self._polling: asyncio.Task[None] | None = None
         self._has_begun = False
+        self._first_failure = ""
+        """Why the first worker ended that was never ready; empty: none did, or it did not say."""
         self._ending = asyncio.Event()
 
     @property
@@ -99,7 +101,7 @@ class WorkerPool:
         if worker is not None:
             await worker.ready.wait()
         if worker is None or not worker.is_ready:
-            reason = worker.failure if worker is not None else ""
+            reason = self._first_failure if worker is None else worker.failure
             raise CannotStart(reason or "a worker ended before it was ready, the log says why")
 
     async def drain(self, patience: float) -> None:
@@ -161,6 +163,7 @@ class WorkerPool:
                 self._totals.add_ended(worker.snapshot)
             self.acceptor.reassign(worker.close())
             if self._ending.is_set() or not self._has_begun:
+                self._first_failure = self._first_failure or worker.failure
                 return
             soon = soon + 1 if self._clock.monotonic() - worker.started_at < _STEADY else 0
             self._totals.own.count("holdfast_worker_restarts_total")

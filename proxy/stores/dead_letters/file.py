@@ -26,8 +26,7 @@ def open_letters(
     place = Path(folder)
     path = str(place / FILE)
     try:
-        if not place.is_dir():
-            place.mkdir(mode=0o700)
+        place.mkdir(mode=0o700, exist_ok=True)  # another worker may be doing so now
         db = _open_file(path, patience * _LOCK_SHARE, reserve)
         presence = Presence(path, new_owner_token())
         reserve.set_aside()

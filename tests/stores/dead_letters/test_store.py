@@ -6,9 +6,11 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -23,6 +25,8 @@ from proxy.policy.dead_letter import (
 )
 from proxy.stores import StoreError
 from proxy.stores.dead_letters import FILE, DeadLetterStore
+from proxy.stores.dead_letters.file import open_letters
+from proxy.stores.sqlite_file.reserve import Reserve
 from tests.support.letters import CREATED, DAY, every_letter, letter, locked
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.witness import Stopwatch
@@ -414,3 +418,18 @@ async def test_each_commit_waits_for_the_disk(tmp_path: Path) -> None:
         (level,) = await store._ask(lambda table: table._run("PRAGMA synchronous").fetchone())
         (mode,) = await store._ask(lambda table: table._run("PRAGMA journal_mode").fetchone())
     assert (level, mode) == (2, "wal"), "FULL"
+
+
+def test_a_folder_that_several_processes_make_at_once_is_good_for_all(tmp_path: Path) -> None:
+    together = Barrier(8)
+
+    def open_one() -> None:
+        folder = str(tmp_path / "state")
+        together.wait()
+        db, presence = open_letters(folder, 5.0, Reserve(str(tmp_path / "state" / FILE)))
+        db.close()
+        presence.close()
+
+    with ThreadPoolExecutor(8) as threads:
+        for opened in [threads.submit(open_one) for _ in range(8)]:
+            opened.result(20)
