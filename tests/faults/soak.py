@@ -79,7 +79,9 @@ class Soak:
         await visit.read_body()
         roll = self._chance.random()
         if roll < 0.05:
-            await visit.send(response(429, b"", "Retry-After: 1"))
+            # Rarely with a hint: that is for all, and nothing is sent for a second.
+            hint = ("Retry-After: 1",) if roll < 0.0005 else ()
+            await visit.send(response(429, b"", *hint))
             return
         self.performed[visit.request.target] += 1
         if roll < 0.1:
