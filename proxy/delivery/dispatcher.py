@@ -25,7 +25,7 @@ from proxy.delivery.lines import UpstreamLine, is_unreachable
 from proxy.delivery.request import facts_of, is_repeatable
 from proxy.http.refusal import Refusal
 from proxy.pipeline.dead_letters import attempt_records
-from proxy.pipeline.hand_off.attempt import DeliveryRoute, NotSent
+from proxy.pipeline.hand_off.attempt import DeliveryRoute, NotSent, last_sent
 from proxy.policy.attempt import Attempt
 from proxy.policy.delivery.history import DeliveryHistory, attempts_of_delivery
 from proxy.policy.delivery.line import Blame, Canary, LinePhase, LineSignal, line_signal
@@ -229,6 +229,7 @@ class Dispatcher:
             self._give_up_at = now + _LOOK_EVERY
         if now >= self._expire_at:
             self._expire_at = now + _EXPIRE_EVERY
+            await self._recover()  # an owner may have seemed to live when it was last asked
             for name, count in (await self._store.expire()).items():
                 self._meter.count("holdfast_dead_letters_dropped_total", name, "expired", by=count)
         pause = _LOOK_EVERY
@@ -444,11 +445,8 @@ class Dispatcher:
         await asyncio.wait([under_way.task])
         exchange.code = exchange.code or 499
         exchange.finish()
-        attempts = exchange.attempts
         if under_way.task.cancelled():
-            if attempts and attempts[-1].sent:
-                return attempts[-1]
-            return NotSent(DeferralReason.DRAINING, 0.0)
+            return last_sent(exchange) or NotSent(DeferralReason.DRAINING, 0.0)
         outcome = under_way.task.result()
         if isinstance(outcome, Attempt):
             line.sent()

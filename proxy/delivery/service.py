@@ -101,7 +101,7 @@ class DeliveryService:
             return await self._store.retry(delivery, repeatable=repeatable, force=force)
         # Its key was free since it failed: another request may have it, or may have run with it.
         owner = ENQUEUES + new_owner_token()
-        refusal = await self._claim_key(delivery, owner, may_repeat=repeatable or force)
+        refusal = await self._claim_key(delivery, owner, force=force)
         if refusal is not None:
             return refusal
         try:
@@ -111,11 +111,12 @@ class DeliveryService:
             await self._keys.settle(delivery.record, owner, Ending(None, _CLAIM_LASTS))
 
     async def _claim_key(
-        self, delivery: Delivery, owner: str, *, may_repeat: bool
+        self, delivery: Delivery, owner: str, *, force: bool
     ) -> TransitionRefusal | None:
         """Claim the key of a delivery that failed; return why it is not its own any more.
 
-        *may_repeat*: though a request with the key may have run.
+        With *force*, though another request with the key may have run: whether this one may be
+        repeated says nothing of that.
         """
         claim = Claim(
             delivery.record,
@@ -124,7 +125,7 @@ class DeliveryService:
             delivery.route,
             _CLAIM_LASTS,
             _CLAIM_LASTS,
-            takes_over=may_repeat,
+            takes_over=force,
             caller=delivery.caller,
         )
         for _ in range(_TIMES):
@@ -136,7 +137,7 @@ class DeliveryService:
                     return TransitionRefusal.SENDING
                 case ClaimAnswer.DONE if accepted_as(claim.name, claimed.result) == delivery.id:
                     await self._keys.drop(claim.name)  # the 202 of this one, which failed
-                case ClaimAnswer.HELD if may_repeat:
+                case ClaimAnswer.HELD if force:
                     await self._keys.drop(claim.name)
                 case ClaimAnswer.HELD:
                     return TransitionRefusal.MAY_HAVE_RUN

@@ -85,11 +85,17 @@ class DeliveryAttempt:
             attempt = await single_attempt.attempt(exchange, permit=permit)
             return await single_attempt.replace_if_stale(exchange, attempt)
         except Refused as refused:
-            if exchange.attempts and exchange.attempts[-1].sent:
-                return exchange.attempts[-1]
-            return _not_sent(refused.refusal)
+            return last_sent(exchange) or _not_sent(refused.refusal)
         finally:
             single_attempt.stop_clock(ticket)
+
+
+def last_sent(exchange: Exchange) -> Attempt | None:
+    """Return the last attempt of which a byte has gone out; None if none has.
+
+    The one that replaces a stale connection may not have got that far.
+    """
+    return next((attempt for attempt in reversed(exchange.attempts) if attempt.sent), None)
 
 
 def _deferral(wait: tuple[float, bool]) -> NotSent | None:

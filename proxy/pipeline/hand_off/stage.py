@@ -168,11 +168,10 @@ class HandOff:
             delivery = await self._store.find_record(claim.name)
         except StoreError:
             return False  # it was accepted, and whoever asks for it learns the rest
-        # One that is forgotten ended well, or its time is over.
-        return delivery is not None and (
-            delivery.id != delivery_id
-            or not (delivery.is_open or delivery.state is DeliveryState.DELIVERED)
-        )
+        # One that is forgotten ended well, or its time is over; one of another id is not ours.
+        if delivery is None or delivery.id != delivery_id:
+            return False
+        return not (delivery.is_open or delivery.state is DeliveryState.DELIVERED)
 
     # Before anything is sent.
 

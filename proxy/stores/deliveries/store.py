@@ -134,8 +134,12 @@ class FileDeliveryStore:
         thread = FileThread(self._open, self._table, self._reserve)
         await thread.start()
         self._thread = thread
-        await self._ask(lambda _: self._begin_clock())
-        await self._count()
+        try:
+            await self._ask(lambda _: self._begin_clock())
+            await self._count()
+        except BaseException:
+            await self.close()  # it may be started again, and must not seem to be open
+            raise
         self._begin(self._keep_looking())
 
     def _open(self) -> sqlite3.Connection:

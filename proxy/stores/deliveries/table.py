@@ -370,9 +370,11 @@ class DeliveryTable:
             (delivery_id,),
         ).fetchone()
         if kept >= _MOST_RUNS:
+            # The oldest stays: a key is as old as that. Where it may have run is in the row.
             self._run(
-                "DELETE FROM runs WHERE delivery = ?1 AND number = (SELECT min(number) FROM runs"
-                " WHERE delivery = ?1 AND NOT may_have_run)",
+                "DELETE FROM runs WHERE delivery = ?1 AND number = (SELECT number FROM runs"
+                " WHERE delivery = ?1 AND number > (SELECT min(number) FROM runs"
+                " WHERE delivery = ?1) ORDER BY may_have_run, number LIMIT 1)",
                 (delivery_id,),
             )
         self._run(
@@ -573,8 +575,9 @@ class DeliveryTable:
             return TransitionRefusal.UNKNOWN
         *values, replay_state = row
         before = read_delivery(tuple(values), correction)
-        if replay_state == DeadLetterState.REPLAYING.value:
-            return TransitionRefusal.REPLAYING
+        refusal = _refusal_by_replay(replay_state, force=force)
+        if refusal is not None:
+            return refusal
         if before.version != seen.version:
             is_sending = before.state is DeliveryState.SENDING
             return TransitionRefusal.SENDING if is_sending else TransitionRefusal.CHANGED
@@ -583,7 +586,7 @@ class DeliveryTable:
         if isinstance(after, TransitionRefusal):
             return after
         if not before.is_open and before.record:
-            refusal = self._refusal_by_key(before, is_allowed=repeatable or force)
+            refusal = self._refusal_by_key(before, force=force)
             if refusal is not None:
                 return refusal
         self._write(before, after, correction)
@@ -592,13 +595,28 @@ class DeliveryTable:
             " WHERE id = ?",
             (after.gives_up - correction, seen.id),
         )
-        self._run("DELETE FROM responses WHERE delivery = ?", (seen.id,))
         if not before.is_open:
-            self._add_run(seen.id, DeliveryRun(wall, RETRIED, ()))
+            self._drop_response(seen.id)
+            if force or not before.may_have_run:
+                # Else what may have run still binds it: its key, for as long as that is known.
+                self._add_run(seen.id, DeliveryRun(wall, RETRIED, ()))
         return after
 
-    def _refusal_by_key(self, before: Delivery, *, is_allowed: bool) -> TransitionRefusal | None:
-        """Return why a delivery must not begin anew: another one with its key may have run."""
+    def _drop_response(self, delivery_id: str) -> None:
+        """Delete the answer by which a delivery failed, and what was counted for it."""
+        found = self._run(
+            "SELECT length(headers) + coalesce(length(body), 0) FROM responses WHERE delivery = ?",
+            (delivery_id,),
+        ).fetchone()
+        if found is not None:
+            self._add_weight(delivery_id, -found[0])
+            self._run("DELETE FROM responses WHERE delivery = ?", (delivery_id,))
+
+    def _refusal_by_key(self, before: Delivery, *, force: bool) -> TransitionRefusal | None:
+        """Return why a delivery must not begin anew: another one with its key may have run.
+
+        That this one did not run, or could be repeated, says nothing of the other.
+        """
         newest = self.find_record(before.record)
         if newest is None or newest.id == before.id:
             return None
@@ -606,7 +624,7 @@ class DeliveryTable:
             return TransitionRefusal.DUPLICATE
         if newest.state is DeliveryState.DELIVERED:
             return TransitionRefusal.ENDED
-        return TransitionRefusal.MAY_HAVE_RUN if newest.may_have_run and not is_allowed else None
+        return TransitionRefusal.MAY_HAVE_RUN if newest.may_have_run and not force else None
 
     def expire(self, most: CapacityUse) -> tuple[dict[str, int], bool]:
         """Forget some that ended; return those that had failed by route, and if there are more.
@@ -698,6 +716,15 @@ def _read(row: tuple[object, ...], correction: float) -> Delivery:
 def _size(delivery: Delivery) -> int:
     """Return about the bytes that are kept of a delivery without its body."""
     return len(delivery.target) + sum(len(name) + len(value) for name, value in delivery.headers)
+
+
+def _refusal_by_replay(replay_state: str, *, force: bool) -> TransitionRefusal | None:
+    """Return why a delivery whose dead letter was replayed is not sent again."""
+    if replay_state == DeadLetterState.REPLAYING.value:
+        return TransitionRefusal.REPLAYING
+    # A replay died with its process: nothing says whether, or where, it was sent.
+    is_uncertain = replay_state == DeadLetterState.UNCERTAIN.value
+    return TransitionRefusal.MAY_HAVE_RUN if is_uncertain and not force else None
 
 
 def _read_cursor(text: str) -> tuple[float, str]:
