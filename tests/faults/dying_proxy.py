@@ -49,7 +49,7 @@ def begin(place: str) -> None:
         _tell(file, *args)
 
     sqlite3.connect = traced  # type: ignore[assignment]  # see above
-    thread.FileThread._tell = tell  # type: ignore[method-assign, assignment]
+    thread.FileThread._tell = tell  # type: ignore[method-assign, assignment]  # it watches the real one
     thread._MOST = 1  # nothing else is written in the same transaction
 
 

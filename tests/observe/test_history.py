@@ -80,7 +80,7 @@ def test_routes_come_and_go_with_reloads(exchange: MakeExchange) -> None:
     serve(metrics, exchange, 2, route="old")
     serve(metrics, exchange, 3, route="kept")
     configured = {"retrying": (), "upstreams": ["payments"], "throttles": ()}
-    keep_only(metrics, routes=["kept"], **configured)  # type: ignore[arg-type]
+    keep_only(metrics, routes=["kept"], **configured)  # type: ignore[arg-type]  # by name
     serve(metrics, exchange, 4, route="new")
     shown = told(history, metrics, 10.0)["routes"]
     counts = {name: sum(route["requests"].values()) for name, route in shown.items()}
@@ -152,12 +152,12 @@ async def test_the_sampler_keeps_the_window_at_a_minute() -> None:
             route = lately["routes"]["all"]
             assert sum(route["requests"].values()) == pytest.approx(seconds, abs=1)
             assert route["requests_per_second"] == pytest.approx(1.0, abs=0.02)
-            failing = [one["reason"] for one in status["trouble"]]  # type: ignore[attr-defined]
+            failing = [one["reason"] for one in status["trouble"]]  # type: ignore[attr-defined]  # JSON
             if second < 480 or second > 540 + 60 - 3:
                 assert (route["errors"], failing) == (0, [])
             elif 490 < second < 590:
                 assert failing == ["errors"]
-        assert status["routes"]["all"]["errors"] == 60  # type: ignore[index]
+        assert status["routes"]["all"]["errors"] == 60  # type: ignore[index]  # JSON
         sampling.cancel()
 
 

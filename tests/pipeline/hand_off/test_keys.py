@@ -8,6 +8,7 @@ import pytest
 from tests.support import (
     REFUSES_503,
     ScriptedUpstream,
+    Visit,
     answer,
     hang_up,
     ok,
@@ -210,7 +211,7 @@ class TestInTime:
             assert len(upstream.requests) == 1
 
 
-async def _slow(visit: object) -> None:
-    await visit.read_body()  # type: ignore[attr-defined]  # a visit
+async def _slow(visit: Visit) -> None:
+    await visit.read_body()
     await asyncio.sleep(3)
-    await visit.send(ok())  # type: ignore[attr-defined]
+    await visit.send(ok())

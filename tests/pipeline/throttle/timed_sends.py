@@ -91,9 +91,9 @@ def _timed(file: int) -> None:
         return was_sent
 
     # Each calls what it takes the place of.
-    WaitQueue.take = take  # type: ignore[method-assign, assignment]
-    Reservation.commit = commit  # type: ignore[method-assign, assignment]
-    UpstreamConnection.send = send  # type: ignore[method-assign, assignment]
+    WaitQueue.take = take  # type: ignore[method-assign, assignment]  # it watches the real one
+    Reservation.commit = commit  # type: ignore[method-assign, assignment]  # it watches the real one
+    UpstreamConnection.send = send  # type: ignore[method-assign, assignment]  # it watches the real one
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ FREE, DUPLICATE, MISMATCH, HELD = KeyStanding
 def test_by_its_state(
     state: DeliveryState,
     ran: bool,  # noqa: FBT001 - a table
-    holds: bool,  # noqa: FBT001
+    holds: bool,  # noqa: FBT001 - a parameter of the test
     standing: KeyStanding,
 ) -> None:
     ended = 0.0 if state in {"waiting", "sending", "retrying"} else NOW - 5

@@ -61,7 +61,7 @@ def made(
     return attempt
 
 
-def facts(request: Request, *attempts: Attempt, **others: Any) -> DeliveryFacts:  # noqa: ANN401
+def facts(request: Request, *attempts: Attempt, **others: Any) -> DeliveryFacts:  # noqa: ANN401 - its fields
     given = {"accepted": NOW, "made": 0, "now": NOW} | others
     return DeliveryFacts(request, attempts=attempts, **given)
 

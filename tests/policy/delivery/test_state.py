@@ -225,8 +225,8 @@ def test_a_retry_of_what_waits_is_due_now() -> None:
 def test_who_may_have_which_delivery_sent_again(
     state: DeliveryState,
     ran: bool,  # noqa: FBT001 - every combination
-    repeatable: bool,  # noqa: FBT001
-    force: bool,  # noqa: FBT001
+    repeatable: bool,  # noqa: FBT001 - a parameter of the test
+    force: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     delivery = replace(DELIVERY, state=state, may_have_run=ran, attempts=7, response_status=500)
     found = retry(delivery, NOW, repeatable=repeatable, force=force)
